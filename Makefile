@@ -1,0 +1,37 @@
+# Two commands matter to a newcomer: `make demo` and `make test`. Both build .venv on the first call and reuse it after.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard src/owlmine/data/*.c)
+
+.PHONY: demo test check format clean
+
+demo: .venv/.core
+	$(BIN)/owlmine data describe sample
+
+test: .venv/.dev
+	$(BIN)/python -m pytest -n 2
+
+check: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_documented_commands.py
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist src/owlmine.egg-info src/owlmine/data/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+# A stamp per set of dependencies: an interrupted install leaves no stamp and is done again.
+.venv/.core: $(INSTALLED_FROM) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	touch $@
+
+.venv/.dev: $(INSTALLED_FROM) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch .venv/.core $@

@@ -1,0 +1,27 @@
+"""Errors that a user can act on. The command line prints them without a traceback and exits with 2."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+
+class OwlmineError(Exception):
+    """Something the user gave cannot be used; the message says what was found and what was wanted."""
+
+
+class DataError(OwlmineError, ValueError):
+    """A file that cannot be read as asked: where, what was found, what was wanted."""
+
+    def __init__(
+        self, path: str | PathLike[str], *, found: str, wanted: str, line: int | None = None
+    ) -> None:
+        self.path, self.line, self.found, self.wanted = str(path), line, found, wanted
+        place = f"{self.path}, line {line}" if line is not None else self.path
+        super().__init__(f"{place}: found {found}; wanted {wanted}")
+
+
+def excerpt(text: str | bytes, limit: int = 60) -> str:
+    """A short, quoted, printable form of what was found, for messages."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", errors="backslashreplace")
+    return repr(text if len(text) <= limit else text[:limit] + "…")
