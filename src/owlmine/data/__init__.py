@@ -1,0 +1,26 @@
+"""Data in every form that users bring, as one store on disk."""
+
+from owlmine.data.batches import Batches
+from owlmine.data.convert import convert
+from owlmine.data.datasets import open_dataset
+from owlmine.data.describe import describe, plot_description
+from owlmine.data.features import stored_vectoriser
+from owlmine.data.options import ConvertOptions
+from owlmine.data.rows import SparseRows
+from owlmine.data.store import Batch, Split, Store
+from owlmine.data.text import TextVectoriser
+
+__all__ = [
+    "Batch",
+    "Batches",
+    "ConvertOptions",
+    "SparseRows",
+    "Split",
+    "Store",
+    "TextVectoriser",
+    "convert",
+    "describe",
+    "open_dataset",
+    "plot_description",
+    "stored_vectoriser",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,22 @@ class SparseRows:
         """The row of each entry."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.counts)
 
+    def __getitem__(self, rows: slice) -> SparseRows:
+        """Consecutive rows."""
+        start, stop, step = rows.indices(len(self))
+        assert step == 1
+        low, high = int(self.offsets[start]), int(self.offsets[max(start, stop)])
+        return SparseRows(
+            self.offsets[start : max(start, stop) + 1] - low,
+            self.indices[low:high],
+            None if self.values is None else self.values[low:high],
+        )
+
+    def take(self, row_ids: Int64) -> SparseRows:
+        """The given rows, in the given order."""
+        offsets, positions = gather_rows(self.offsets, row_ids)
+        return SparseRows(offsets, self.indices[positions], None if self.values is None else self.values[positions])
+
     def select(self, keep: NDArray[np.bool_]) -> SparseRows:
         """The same rows with only the entries marked in ``keep``."""
         counts = np.bincount(self.row_ids[keep], minlength=len(self))
@@ -53,6 +70,17 @@ class SparseRows:
 
         values = np.ones(len(self.indices), np.float32) if self.values is None else self.values
         return csr_matrix((values, self.indices, self.offsets), shape=(len(self), num_columns))
+
+
+def concatenate(parts: Sequence[SparseRows]) -> SparseRows:
+    """The rows of all parts, one part after the other; either all have values or none has."""
+    with_values = [part.values for part in parts if part.values is not None]
+    assert len(with_values) in (0, len(parts))
+    return SparseRows(
+        offsets_from_counts(np.concatenate([part.counts for part in parts])),
+        np.concatenate([part.indices for part in parts]),
+        np.concatenate(with_values) if with_values else None,
+    )
 
 
 def offsets_from_counts(counts: NDArray[Any]) -> Int64:

@@ -1,0 +1,5 @@
+"""``python -m owlmine``, for running from source."""
+
+from owlmine.cli import main
+
+main()

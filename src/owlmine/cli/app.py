@@ -1,0 +1,67 @@
+"""The verbs put together, and what happens when one fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+import owlmine
+from owlmine.cli.data import data_app
+from owlmine.errors import OwlmineError
+
+app = typer.Typer(
+    name="owlmine",
+    help="Learn to retrieve the most relevant of very many classes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(data_app, name="data")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"owlmine {owlmine.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> None:
+    """Runs the command line. What the user can mend ends with one clear line and exit status 2."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        app()
+    except OwlmineError as error:
+        _fail(str(error), 2)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    print(f"owlmine: error: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM as an exception, so that half-written output is removed on the way out."""
+    del frame
+    sys.exit(128 + number)

@@ -1,0 +1,192 @@
+"""``owlmine data``: convert, describe, verify."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from owlmine.cli.options import with_options
+from owlmine.data.convert import convert
+from owlmine.data.datasets import open_dataset
+from owlmine.data.describe import describe, plot_description
+from owlmine.data.options import ConvertOptions
+from owlmine.data.store import Store
+from owlmine.errors import DataError
+
+data_app = typer.Typer(help="Bring data in, look at it, check it.", no_args_is_help=True)
+
+DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="A store, a file or folder to convert, or: sample.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+
+@data_app.command("convert")
+@with_options(ConvertOptions)
+def convert_command(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A file, or a folder with train.*, test.*, dev.*.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The store to make; must not exist.")],
+    options: ConvertOptions,
+) -> None:
+    """Turn files of any known format into a store.
+
+    Knows the extreme-classification repository's old and new text formats, svmlight, SciPy and PECOS npz, dense npy
+    vectors, jsonl, csv, tsv and parquet; plain or compressed with gz, xz or zst.
+    """
+    with ConversionProgress() as progress:
+        store = convert(source, out, options, progress=progress)
+    _print_conversion(Console(), store)
+
+
+@data_app.command("describe")
+@with_options(ConvertOptions)
+def describe_command(
+    data: DataArgument,
+    options: ConvertOptions,
+    as_json: JsonOption = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="PNG", help="Draw the class distribution into this file.")
+    ] = None,
+) -> None:
+    """Show sizes, averages and the tail of the classes."""
+    with ConversionProgress() as progress:
+        store = open_dataset(data, options, progress=progress)
+    told = describe(store)
+    if plot is not None:
+        plot_description(store, plot)
+    if as_json:
+        typer.echo(json.dumps(told, indent=1))
+        return
+    console = Console()
+    _print_description(console, data, told)
+    if plot is not None:
+        console.print(f"Picture: {plot}", soft_wrap=True)
+
+
+@data_app.command("verify")
+def verify_command(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store to check.")],
+) -> None:
+    """Read every array of a store and compare its checksum."""
+    opened = Store.open(store)
+    damaged = opened.verify()
+    if damaged:
+        raise DataError(
+            store,
+            found=f"changed bytes in {', '.join(name + '.npy' for name in damaged)}",
+            wanted="the recorded checksums",
+        )
+    typer.echo(f"{store}: {len(opened.meta['arrays'])} arrays, all checksums right")
+
+
+class ConversionProgress:
+    """A bar per split on a terminal; nothing elsewhere. Written to standard error, so that output stays clean."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._bars = Progress(
+            TextColumn("reading {task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %  {task.fields[points]:,} points"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, split: str, fraction: float, points: int) -> None:
+        if split not in self._tasks:
+            self._tasks[split] = self._bars.add_task(split, total=1.0, points=0)
+        self._bars.update(self._tasks[split], completed=fraction, points=points)
+
+    def __enter__(self) -> ConversionProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+
+_ACCEPTED = {
+    "crlf_lines": "lines ended with CR LF",
+    "blank_lines": "blank lines were passed over",
+    "blank_points": "blank lines were read as points without label and feature, as the header counts them",
+    "duplicate_labels": "labels were repeated within a point and kept once",
+    "label_cells_with_comma": "label cells hold commas; if these part labels, give --label-separator ,",
+}
+
+
+def _print_conversion(console: Console, store: Store) -> None:
+    meta = store.meta
+    console.print(
+        f"[bold]{store.path}[/]: {store.num_classes:,} classes, {store.num_features:,} features,"
+        f" {meta['queries']} queries; weighting {meta['weighting']['kind']} ({meta['weighting']['why']})",
+        soft_wrap=True,
+    )
+    table = Table("split", *("points read", "emptied", "kept", "labels", "unseen labels dropped"))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, split in meta["splits"].items():
+        emptied = split["emptied_of_labels"] + split["emptied_of_features"]
+        table.add_row(name, *(f"{n:,}" for n in (
+            split["points_read"], emptied, split["points"], split["labels"], split["unseen_labels_dropped"],
+        )))  # fmt: skip
+    console.print(table)
+    for name, split in meta["splits"].items():
+        _print_notes(console, name, split, kept_empty=meta["keep_empty"] and name != "train")
+
+
+def _print_notes(console: Console, name: str, split: dict[str, Any], *, kept_empty: bool) -> None:
+    emptied = split["emptied_of_labels"] + split["emptied_of_features"]
+    if emptied:
+        console.print(
+            f"{name}: {split['emptied_of_labels']:,} points lost all labels (no such class in train) and"
+            f" {split['emptied_of_features']:,} all features; they are "
+            + (
+                f"kept and count as 0 ({split['points'] - emptied:,} points without them)."
+                if kept_empty
+                else f"left out ({split['points_read']:,} points with --keep-empty)."
+                if name != "train"
+                else "left out."
+            ),
+            soft_wrap=True,
+        )
+    given = split["without_label"] - (split["emptied_of_labels"] if kept_empty else 0)
+    if given:
+        console.print(f"{name}: {given:,} points came without labels and count as 0 in every metric.", soft_wrap=True)
+    for what, count in split["accepted"].items():
+        console.print(f"{name}: {count:,} {_ACCEPTED[what]}.", soft_wrap=True)
+
+
+def _print_description(console: Console, name: str, told: dict[str, Any]) -> None:
+    columns = (
+        "features",
+        "classes",
+        "train\npoints",
+        "test\npoints",
+        "points\nper class",
+        "classes\nper point",
+    )
+    table = Table(*columns, title=name)
+    for column in table.columns:
+        column.justify = "right"
+    table.add_row(
+        *(f"{told[key]:,}" for key in ("features", "classes", "train_points", "test_points")),
+        *(f"{told[key]:.2f}" for key in ("points_per_class", "classes_per_point")),
+    )
+    console.print(table)
+    tail = Table("training points of a class", "classes", "share", title="The tail")
+    tail.columns[1].justify = tail.columns[2].justify = "right"
+    for band, count in told["classes_by_training_points"].items():
+        tail.add_row(band, f"{count:,}", f"{count / told['classes']:.1%}")
+    console.print(tail)
+    console.print(
+        f"The largest class has {told['largest_class']:,} training points, the median class"
+        f" {told['median_class']:g}; the top 1 % of classes hold {told['label_share_of_top_percent']:.0%} of all"
+        " labels."
+        f" Weighting: {told['weighting']}."
+    )

@@ -1,0 +1,115 @@
+"""Arrays on disk: `.npy` files written by appending, and tables of strings made of two of them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import DTypeLike, NDArray
+
+# NumPy pads its header so that the first axis can grow to any length in place.
+_HEADER_BYTES = 128
+_COPY_BYTES = 4 << 20
+
+
+class ArrayWriter:
+    """Appends rows to one ``.npy`` file. The length is written into the header when the file is closed."""
+
+    def __init__(self, path: Path, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> None:
+        self.path, self.dtype, self.row_shape = path, np.dtype(dtype), row_shape
+        self.num_rows = 0
+        self._file = path.open("xb")
+        self._write_header()
+
+    def append(self, rows: NDArray[Any]) -> None:
+        rows = np.ascontiguousarray(rows, self.dtype)
+        assert rows.shape[1:] == self.row_shape, (rows.shape, self.row_shape)
+        self._file.write(rows.data.cast("B") if rows.size else b"")
+        self.num_rows += len(rows)
+
+    def close(self) -> None:
+        """Finishes the header and brings the bytes to the disk."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Lets go of the file without finishing it."""
+        self._file.close()
+
+    def _write_header(self) -> None:
+        start = self._file.tell()
+        npy.write_array_header_1_0(
+            self._file,
+            {
+                "descr": npy.dtype_to_descr(self.dtype),
+                "fortran_order": False,
+                "shape": (self.num_rows, *self.row_shape),
+            },
+        )
+        assert self._file.tell() - start == _HEADER_BYTES
+
+
+class PieceReader:
+    """Reads an array front to back by plain reads: unlike a map, nothing stays in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        npy.read_magic(self._file)
+        self.shape, _, self.dtype = npy.read_array_header_1_0(self._file)
+        self._row_items = int(np.prod(self.shape[1:], dtype=np.int64))
+
+    def take(self, num_rows: int) -> NDArray[Any]:
+        rows = np.fromfile(self._file, self.dtype, num_rows * self._row_items)
+        assert len(rows) == num_rows * self._row_items, "read past the end"
+        return rows.reshape(num_rows, *self.shape[1:])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(_COPY_BYTES):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+class StringTable:
+    """Strings by number, memory-mapped: UTF-8 bytes end to end and where each begins."""
+
+    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        self._data, self._offsets = data, offsets
+
+    @classmethod
+    def of(cls, strings: Iterable[str]) -> StringTable:
+        encoded = [string.encode("utf-8") for string in strings]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(piece) for piece in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, number: int) -> str:
+        if not 0 <= number < len(self):
+            raise IndexError(f"string {number} of a table of {len(self)}")
+        start, end = int(self._offsets[number]), int(self._offsets[number + 1])
+        return self._data[start:end].tobytes().decode("utf-8")
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), 1 << 16):
+            offsets = self._offsets[start : start + (1 << 16) + 1].astype(np.int64)
+            data = self._data[offsets[0] : offsets[-1]].tobytes()
+            bounds = (offsets - offsets[0]).tolist()
+            for low, high in pairwise(bounds):
+                yield data[low:high].decode("utf-8")

@@ -1,0 +1,62 @@
+"""Batches in a seeded random order, whose position can be saved and restored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from owlmine.data.rows import Int64
+from owlmine.data.store import Batch, Split
+
+
+class Batches:
+    """Endless batches of a split: every epoch visits each labelled point once, in an order made from seed and epoch.
+
+    The order depends on nothing else, so ``(epoch, position)`` is the whole state. The last batch of an epoch is
+    shorter where the batch size does not divide the number of points.
+    """
+
+    def __init__(self, split: Split, *, batch_size: int, seed: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; wanted 1 or more")
+        self._split, self._batch_size, self._seed = split, batch_size, seed
+        # A point without labels has no positive to learn from.
+        self._rows: Int64 = np.flatnonzero(np.diff(split.labels.offsets))
+        if not len(self._rows):
+            raise ValueError(f"split {split.name!r} has no labelled point; wanted at least one")
+        self.epoch, self._position = 0, 0
+        self._order = self._shuffled()
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        return (len(self._rows) + self._batch_size - 1) // self._batch_size
+
+    def next(self) -> tuple[Int64, Batch]:
+        """The row numbers of the next points, and the points."""
+        if self._position >= len(self._order):
+            self.epoch, self._position = self.epoch + 1, 0
+            self._order = self._shuffled()
+        rows = self._order[self._position : self._position + self._batch_size]
+        self._position += len(rows)
+        return rows, self._split.batch(rows)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "seed": self._seed,
+            "epoch": self.epoch,
+            "position": self._position,
+            "points": len(self._rows),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        own = {"seed": self._seed, "points": len(self._rows)}
+        for name, wanted in own.items():
+            if state[name] != wanted:
+                raise ValueError(f"the saved position has {name} {state[name]}; wanted {wanted}")
+        self.epoch, self._position = int(state["epoch"]), int(state["position"])
+        self._order = self._shuffled()
+
+    def _shuffled(self) -> Int64:
+        order: Int64 = np.random.default_rng([self._seed, self.epoch]).permutation(self._rows)
+        return order

@@ -1,0 +1,146 @@
+"""Any data in, one store out: read every split into scratch, decide population and weighting, write the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import owlmine
+from owlmine.data.class_keys import ClassKeys, NamedClasses, NumberedClasses
+from owlmine.data.companions import write_class_features, write_class_names, write_filter
+from owlmine.data.features import FeaturePlan, plan_features
+from owlmine.data.formats.block import PointReader
+from owlmine.data.ingest import FeatureCounts, Progress, RawSplit
+from owlmine.data.options import ConvertOptions
+from owlmine.data.population import write_split
+from owlmine.data.sources import Source, find_source, memory_source
+from owlmine.data.store import Store
+from owlmine.data.store_writer import StoreWriter
+from owlmine.data.text import TokenCounter
+from owlmine.errors import DataError
+
+
+def convert(
+    source: str | Path | Mapping[str, Any],
+    out: str | Path,
+    options: ConvertOptions | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Store:
+    """Turns files, or splits in memory, into a store at ``out``.
+
+    ``source`` is a file, a folder, or ``{"train": (queries, labels), "test": ...}`` with SciPy CSR matrices, dense
+    arrays or texts as queries and CSR matrices, indicator arrays or lists as labels; a pandas data frame may stand in
+    place of the pair. Either a complete store is left at ``out`` or nothing is.
+    """
+    options = options or ConvertOptions()
+    if isinstance(source, Mapping):
+        found = memory_source(source, options.columns)
+    else:
+        found = find_source(
+            Path(source), format=options.format, columns=options.columns, split_column=options.split_column
+        )
+    _check_alike(found)
+    with StoreWriter(out) as writer:
+        return _write(found, writer, options, progress or (lambda *_: None))
+
+
+def _write(source: Source, writer: StoreWriter, options: ConvertOptions, progress: Progress) -> Store:
+    train = source.splits["train"]
+    classes: ClassKeys = NamedClasses() if train.num_classes is None else NumberedClasses(train.num_classes)
+    counter = TokenCounter(options.tokens) if train.kind == "text" else None
+    counts = FeatureCounts()
+    raw: dict[str, RawSplit] = {}
+    try:
+        for name, reader in source.splits.items():
+            width = reader.num_features if reader.kind == "dense" else None
+            raw[name] = RawSplit(name, writer.scratch, dense_width=width)
+            raw[name].read(reader, classes, counter, counts if name == "train" else None, progress)
+            if counter is not None:
+                counter.frozen = True
+    finally:
+        for split in raw.values():
+            split.abandon()
+    plan = plan_features(train, list(raw.values()), counter, counts, options)
+    final_ids = classes.final_ids()
+    num_classes = int((final_ids >= 0).sum())
+    if not num_classes:
+        raise DataError(train.source, found="no labels", wanted="at least one labelled training point")
+    return _write_final(source, writer, options, raw, plan, classes, num_classes)
+
+
+def _write_final(
+    source: Source,
+    writer: StoreWriter,
+    options: ConvertOptions,
+    raw: Mapping[str, RawSplit],
+    plan: FeaturePlan,
+    classes: ClassKeys,
+    num_classes: int,
+) -> Store:
+    final_ids = classes.final_ids()
+    class_counts = np.zeros(num_classes, np.int64)
+    splits: dict[str, Any] = {}
+    for name, split in raw.items():
+        written = write_split(
+            writer,
+            split,
+            plan,
+            final_ids,
+            keep_empty=options.keep_empty and name != "train",
+            class_counts=class_counts,
+        )
+        splits[name] = written.counts
+        if name in source.filters:
+            write_filter(writer, source.filters[name], name, written.new_rows, final_ids)
+    if not splits["train"]["points"]:
+        raise DataError(
+            source.splits["train"].source,
+            found="no point with both a label and a feature",
+            wanted="at least one",
+        )
+    writer.whole_array("classes.counts", class_counts)
+    writer.strings("classes.keys", classes.keys())
+    if source.class_names is not None:
+        write_class_names(writer, source.class_names, classes, num_classes)
+    if source.class_features is not None:
+        write_class_features(writer, source.class_features, plan, final_ids)
+    plan.write(writer)
+    return writer.finish(
+        {
+            "written_by": f"owlmine {owlmine.__version__}",
+            "source": {"format": source.format, "files": sorted(file.name for file in source.files)},
+            "queries": plan.queries,
+            "features": plan.num_features,
+            "classes": num_classes,
+            "weighting": plan.weighting,
+            "keep_empty": options.keep_empty,
+            "splits": splits,
+        }
+    )
+
+
+def _check_alike(source: Source) -> None:
+    """Splits of one dataset have the same kind of query and the same stated sizes."""
+    train = source.splits["train"]
+    for reader in source.splits.values():
+        for what in ("kind", "num_features", "num_classes"):
+            found, wanted = getattr(reader, what), getattr(train, what)
+            if found != wanted:
+                raise DataError(
+                    reader.source,
+                    found=_told(what, found),
+                    wanted=f"{_told(what, wanted)}, as in {train.source}",
+                )
+
+
+def _told(what: str, value: Any) -> str:
+    if what == "kind":
+        return f"{value} queries"
+    return f"{value:,} {what.removeprefix('num_')}" if value is not None else f"no stated {what.removeprefix('num_')}"
+
+
+__all__ = ["PointReader", "convert"]

@@ -1,0 +1,65 @@
+"""What a user may name where a command wants data: a store, anything that can be converted, or ``sample``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+
+import owlmine
+from owlmine.data.convert import convert
+from owlmine.data.ingest import Progress
+from owlmine.data.options import ConvertOptions
+from owlmine.data.store import FORMAT_VERSION, Store, is_store
+from owlmine.errors import DataError, OwlmineError
+
+SAMPLE = "sample"
+
+
+def open_dataset(name: str | Path, options: ConvertOptions | None = None, *, progress: Progress | None = None) -> Store:
+    """Opens a store as it is. Anything else is converted on first use, and the result is kept in the cache.
+
+    ``sample`` is the embedded dataset: Debian package descriptions and the packages that they depend on.
+    """
+    path = sample_folder() if str(name) == SAMPLE else Path(name)
+    if is_store(path):
+        if options not in (None, ConvertOptions()):
+            raise OwlmineError(f"{path}: is a finished store; options of conversion belong to the original files")
+        return Store.open(path)
+    if not path.exists():
+        raise DataError(path, found="no such file or folder", wanted=f"a store, a dataset, or the word {SAMPLE}")
+    options = options or ConvertOptions()
+    cached = cache_folder() / f"{path.resolve().name}-{_fingerprint(path, options)}"
+    if not is_store(cached):
+        try:
+            return convert(path, cached, options, progress=progress)
+        except OwlmineError:
+            if not is_store(cached):  # else another process finished the same work first
+                raise
+    return Store.open(cached)
+
+
+def sample_folder() -> Path:
+    return Path(str(files("owlmine.data"))) / "sample"
+
+
+def cache_folder() -> Path:
+    """``$OWLMINE_CACHE``, or ``owlmine`` in the user's cache folder."""
+    if chosen := os.environ.get("OWLMINE_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "owlmine"
+
+
+def _fingerprint(path: Path, options: ConvertOptions) -> str:
+    """Changes with the files, the options and the format of stores."""
+    members = sorted(path.iterdir()) if path.is_dir() else [path]
+    state = {
+        "path": str(path.resolve()),
+        "files": [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in members if file.is_file()],
+        "options": asdict(options),
+        "version": [FORMAT_VERSION, owlmine.__version__],
+    }
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:16]

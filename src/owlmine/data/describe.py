@@ -1,0 +1,94 @@
+"""What a dataset looks like: the paper's Table 1 row, the tail of its classes, and a picture of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from owlmine.data.store import Store
+from owlmine.errors import OwlmineError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Classes by their number of training points: what a tail is made of.
+_BANDS = ((0, 0), (1, 1), (2, 9), (10, 99), (100, 999), (1000, None))
+
+
+def describe(store: Store) -> dict[str, Any]:
+    """Sizes and tail as plain numbers. ``points_per_class`` is label entries of train over classes, as in Table 1."""
+    splits = store.meta["splits"]
+    entries = splits["train"]["labels"]
+    counts = np.sort(np.asarray(store.class_counts))[::-1]
+    return {
+        "features": store.num_features,
+        "classes": store.num_classes,
+        "train_points": splits["train"]["points"],
+        "test_points": splits["test"]["points"] if "test" in splits else 0,
+        **({"dev_points": splits["dev"]["points"]} if "dev" in splits else {}),
+        "points_per_class": entries / store.num_classes,
+        "classes_per_point": entries / splits["train"]["points"],
+        "features_per_point": (
+            splits["train"]["feature_entries"] / splits["train"]["points"]
+            if store.meta["queries"] == "sparse"
+            else store.num_features
+        ),
+        "queries": store.meta["queries"],
+        "weighting": store.meta["weighting"]["kind"],
+        "classes_with_a_training_point": int((counts > 0).sum()),
+        "largest_class": int(counts[0]),
+        "median_class": float(np.median(counts)),
+        "label_share_of_top_percent": float(counts[: max(len(counts) // 100, 1)].sum() / max(entries, 1)),
+        "classes_by_training_points": {
+            _band_name(low, high): int(((counts >= low) & (counts <= (high if high is not None else counts[0]))).sum())
+            for low, high in _BANDS
+        },
+    }
+
+
+def plot_description(store: Store, path: str | Path) -> None:
+    """Draws training points per class in order of size, and labels per training point."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_classes(left, np.sort(np.asarray(store.class_counts))[::-1])
+    _draw_labels(right, np.diff(store["train"].labels.offsets))
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise OwlmineError(f"{path}: the picture cannot be written: {error}") from error
+
+
+def _draw_classes(axes: Axes, counts: np.ndarray[Any, Any]) -> None:
+    counts = counts[counts > 0]
+    # A log-spaced choice of ranks draws the same line as ten million points would.
+    ranks = np.unique(np.geomspace(1, len(counts), 2000).astype(np.int64))
+    axes.loglog(ranks, counts[ranks - 1], color="#1f4e79", linewidth=2)
+    axes.fill_between(ranks, 0.8, counts[ranks - 1], color="#1f4e79", alpha=0.12)
+    for level in (10, 100):
+        rank = int((counts >= level).sum())
+        if 0 < rank < len(counts):
+            axes.plot([1, rank, rank], [level, level, 0.8], color="#b3541e", linewidth=0.9, linestyle="--")
+            told = f"{rank:,} classes have {level} or more"
+            axes.annotate(told, (1, level), xytext=(6, 4), textcoords="offset points", fontsize=8, color="#b3541e")
+    axes.set(title="The tail", xlabel="class, by size", ylabel="training points", ylim=(0.8, None), xlim=(1, None))
+
+
+def _draw_labels(axes: Axes, labels_per_point: np.ndarray[Any, Any]) -> None:
+    last = max(int(np.quantile(labels_per_point, 0.995)), 1)
+    shares = np.bincount(np.minimum(labels_per_point, last)) / len(labels_per_point) * 100
+    axes.bar(np.arange(len(shares)), shares, color="#1f4e79", alpha=0.85)
+    axes.set(
+        title=f"Labels per point (mean {labels_per_point.mean():.2f})",
+        xlabel=f"labels ({last} stands for {last} or more)",
+        ylabel="training points, %",
+    )
+
+
+def _band_name(low: int, high: int | None) -> str:
+    if high is None:
+        return f"{low}+"
+    return str(low) if low == high else f"{low}-{high}"

@@ -1,0 +1,182 @@
+"""From features as read to features as stored: which are kept, how they are numbered, how they are weighted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from owlmine.data.formats.block import PointReader
+from owlmine.data.ingest import FeatureCounts, RawSplit
+from owlmine.data.options import ConvertOptions
+from owlmine.data.rows import Int64, SparseRows
+from owlmine.data.store import Store
+from owlmine.data.store_writer import StoreWriter
+from owlmine.data.text import TextVectoriser, TfIdf, TokenCounter, TokenOptions, kept_tokens
+from owlmine.errors import DataError
+
+
+@dataclass(frozen=True)
+class FeaturePlan:
+    """What happens to every row of every split."""
+
+    queries: str
+    """``sparse`` or ``dense``."""
+    num_features: int
+    weighting: dict[str, Any]
+    """As told in ``meta.json``."""
+    tfidf: TfIdf | None = None
+    renumber: Int64 | None = None
+    """By raw feature: its final number, or -1 to leave it out."""
+    shift: int = 0
+    """Taken off every feature number (1 for svmlight files that count from 1)."""
+    tokens: list[str] | None = None
+    from_text: bool = False
+
+    def apply(self, rows: SparseRows) -> SparseRows:
+        """Final features: known, non-zero, ascending within each row, weighted."""
+        assert rows.values is not None
+        indices = rows.indices - self.shift
+        if self.renumber is not None:
+            indices = (
+                self.renumber[np.minimum(indices, len(self.renumber) - 1)] if len(self.renumber) else indices * 0 - 1
+            )
+        rows = SparseRows(rows.offsets, indices, rows.values).select((indices >= 0) & (rows.values != 0))
+        rows = _sorted(rows)
+        return rows if self.tfidf is None else self.tfidf.apply(rows)
+
+    def write(self, writer: StoreWriter) -> None:
+        if self.tfidf is not None:
+            writer.whole_array("weighting.frequencies", self.tfidf.frequencies)
+        if self.tokens is not None:
+            writer.strings("vocabulary", self.tokens)
+
+
+def plan_features(
+    train: PointReader,
+    splits: Sequence[RawSplit],
+    counter: TokenCounter | None,
+    counts: FeatureCounts,
+    options: ConvertOptions,
+) -> FeaturePlan:
+    """Decides once train has been read."""
+    if train.kind == "dense":
+        if options.weighting == "tfidf":
+            raise DataError(train.source, found="dense vectors", wanted="sparse counts or text for --weighting tfidf")
+        assert train.num_features is not None
+        return FeaturePlan("dense", train.num_features, {"kind": "none", "why": "dense vectors"})
+    train_split = splits[0]
+    num_documents = train_split.num_rows - len(train_split.notes.stray_rows)
+    if counter is not None:
+        return _plan_text(train, counter, counts, num_documents, options)
+    return _plan_counts(train, splits, counts, num_documents, options)
+
+
+def _plan_text(
+    train: PointReader,
+    counter: TokenCounter,
+    counts: FeatureCounts,
+    num_documents: int,
+    options: ConvertOptions,
+) -> FeaturePlan:
+    frequencies = np.zeros(counter.num_tokens, np.int64)
+    frequencies[: len(counts.frequencies)] = counts.frequencies
+    kept = kept_tokens(frequencies, num_documents, min_df=options.min_df, max_df=options.max_df)
+    if not len(kept):
+        raise DataError(
+            train.source,
+            found=f"no token that occurs in {options.min_df} to {options.max_df:.0%} of {num_documents:,} documents",
+            wanted="at least one (see --min-df and --max-df)",
+        )
+    tokens: list[str] | None = None
+    renumber = np.full(len(frequencies), -1, np.int64)
+    if options.hash_bits:
+        renumber[kept] = kept
+        frequencies = np.where(renumber >= 0, frequencies, 0)
+    else:
+        names = counter.tokens
+        kept = np.array(sorted(kept.tolist(), key=names.__getitem__), np.int64)
+        renumber[kept] = np.arange(len(kept))
+        frequencies, tokens = frequencies[kept], [names[number] for number in kept.tolist()]
+    weighting = {
+        "text": {
+            "ngrams": options.ngrams,
+            "hash_bits": options.hash_bits,
+            "min_df": options.min_df,
+            "max_df": options.max_df,
+        }
+    }
+    tfidf = None if options.weighting == "none" else TfIdf(frequencies, num_documents, 0)
+    return FeaturePlan(
+        "sparse",
+        len(frequencies),
+        _told(tfidf, "text", options) | weighting,
+        tfidf,
+        renumber,
+        tokens=tokens,
+        from_text=True,
+    )
+
+
+def _plan_counts(
+    train: PointReader,
+    splits: Sequence[RawSplit],
+    counts: FeatureCounts,
+    num_documents: int,
+    options: ConvertOptions,
+) -> FeaturePlan:
+    # Without a stated width the file is svmlight: it counts from 1 unless somewhere a feature 0 occurs.
+    stated = train.num_features is not None
+    shift = 0 if stated or min(split.first_feature for split in splits) == 0 else 1
+    width = max(split.last_feature for split in splits) + 1 - shift
+    num_features = train.num_features if train.num_features is not None else max(width, 0)
+    if options.weighting == "tfidf" and not counts.are_counts:
+        raise DataError(train.source, found="values that are not whole counts", wanted="counts for --weighting tfidf")
+    tfidf = None
+    if counts.are_counts and options.weighting != "none":
+        frequencies = np.zeros(num_features, np.int64)
+        seen = counts.frequencies[shift:]
+        frequencies[: len(seen)] = seen
+        tfidf = TfIdf(frequencies, num_documents, 1)
+    why = "whole-number counts" if counts.are_counts else "real values"
+    return FeaturePlan("sparse", num_features, _told(tfidf, why, options), tfidf, shift=shift)
+
+
+def _told(tfidf: TfIdf | None, why: str, options: ConvertOptions) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "kind": "none" if tfidf is None else "tfidf",
+        "why": f"auto: {why}" if options.weighting == "auto" else "as asked",
+    }
+    if tfidf is not None:
+        told |= {"documents": tfidf.num_documents, "df_offset": tfidf.df_offset}
+    return told
+
+
+def _sorted(rows: SparseRows) -> SparseRows:
+    assert rows.values is not None
+    row_ids = rows.row_ids
+    steps = np.diff(rows.indices) > 0
+    if (steps | (np.diff(row_ids) > 0)).all():
+        return rows
+    order = np.lexsort((rows.indices, row_ids))
+    return SparseRows(rows.offsets, rows.indices[order], rows.values[order])
+
+
+def stored_tfidf(store: Store) -> TfIdf | None:
+    """The weighting that a store was written with."""
+    frequencies = store.array("weighting.frequencies")
+    if frequencies is None:
+        return None
+    told = store.meta["weighting"]
+    return TfIdf(frequencies, told["documents"], told["df_offset"])
+
+
+def stored_vectoriser(store: Store) -> TextVectoriser | None:
+    """What turns a new text into a row of this store's features; None where the features did not come from text."""
+    told = store.meta["weighting"].get("text")
+    if told is None:
+        return None
+    tokens = None if store.vocabulary is None else list(store.vocabulary)
+    return TextVectoriser(TokenOptions(told["ngrams"], told["hash_bits"]), tokens, stored_tfidf(store))

@@ -1,0 +1,1 @@
+"""One file per family of formats: each turns files into blocks of points."""

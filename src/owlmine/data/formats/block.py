@@ -1,0 +1,138 @@
+"""What every format hands out, and what it tells about itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from owlmine.data.rows import Float32, Int64, SparseRows, concatenate
+from owlmine.errors import DataError
+
+Queries = SparseRows | NDArray[Any] | list[str]
+QueryKind = Literal["sparse", "dense", "text"]
+# Rows per block for sources that have no blocks of their own.
+BLOCK_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class RowLabels:
+    """The labels of some points: class numbers, or names, with a weight each or none."""
+
+    offsets: Int64
+    classes: Int64 | list[str]
+    weights: Float32 | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some consecutive points of a split."""
+
+    queries: Queries
+    labels: RowLabels
+    progress: float
+    """How much of the source has been read, 0 to 1."""
+
+
+@dataclass
+class Notes:
+    """What a reader accepted but wants told: counts by name, and row numbers that turned out to be no points."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    stray_rows: list[int] = field(default_factory=list)
+
+    def tally(self, name: str, count: int) -> None:
+        if count:
+            self.counts[name] += count
+
+
+class PointReader(Protocol):
+    """A split in one of the formats. ``blocks`` may be called more than once."""
+
+    kind: QueryKind
+    source: str
+    """Where the points come from, for messages."""
+
+    @property
+    def num_features(self) -> int | None:
+        """The width of the queries where the source states it."""
+
+    @property
+    def num_classes(self) -> int | None:
+        """The bound of class numbers where the source states it; None where labels are names or unbounded."""
+
+    def blocks(self, notes: Notes) -> Iterator[Block]: ...
+
+
+class RowBuffer:
+    """Rows from an iterator of any block size, taken in the sizes that somebody else dictates."""
+
+    def __init__(self, parts: Iterator[SparseRows]) -> None:
+        self._parts = parts
+        self._held: list[SparseRows] = []
+
+    def take(self, num_rows: int) -> SparseRows:
+        """Up to ``num_rows`` rows; fewer only at the end."""
+        while sum(map(len, self._held)) < num_rows and (part := next(self._parts, None)) is not None:
+            self._held.append(part)
+        if not self._held:
+            return SparseRows(np.zeros(1, np.int64), np.zeros(0, np.int64), None)
+        rows = self._held[0] if len(self._held) == 1 else concatenate(self._held)
+        self._held = [rows[num_rows:]] if len(rows) > num_rows else []
+        return rows[:num_rows]
+
+
+@dataclass(frozen=True)
+class QueryFile:
+    """Queries without their labels: a sparse or dense matrix, or a text per line."""
+
+    path: Path
+    kind: QueryKind
+    num_features: int | None
+    parts: Callable[[Notes], Iterator[tuple[Queries, float]]]
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """Labels without queries: a sparse matrix of class numbers, row by row."""
+
+    path: Path
+    num_classes: int | None
+    parts: Callable[[Notes], Iterator[SparseRows]]
+
+
+class PairReader:
+    """Queries from one file and labels from another, row by row."""
+
+    def __init__(self, queries: QueryFile, labels: LabelFile) -> None:
+        self._queries, self._labels = queries, labels
+        self.kind: QueryKind = queries.kind
+        self.source = str(queries.path)
+        self.num_features, self.num_classes = queries.num_features, labels.num_classes
+
+    def blocks(self, notes: Notes) -> Iterator[Block]:
+        labels = RowBuffer(self._labels.parts(notes))
+        num_rows = 0
+        for queries, progress in self._queries.parts(notes):
+            rows = labels.take(len(queries))
+            if len(rows) < len(queries):
+                raise self._mismatch(num_rows + len(rows), f"at least {num_rows + len(queries):,}")
+            num_rows += len(queries)
+            yield Block(queries, RowLabels(rows.offsets, rows.indices.astype(np.int64), rows.values), progress)
+        if extra := len(labels.take(1)):
+            raise self._mismatch(num_rows + extra, f"{num_rows:,}", more=True)
+
+    def _mismatch(self, found: int, wanted: str, *, more: bool = False) -> DataError:
+        return DataError(
+            self._labels.path,
+            found=f"{'at least ' if more else ''}{found:,} rows",
+            wanted=f"{wanted}, as in {self._queries.path}",
+        )

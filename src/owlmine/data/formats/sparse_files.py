@@ -1,0 +1,179 @@
+"""Sparse vectors as text: the repository's old and new formats, and svmlight."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from owlmine.data.formats.block import Block, LabelFile, Notes, QueryFile, QueryKind, RowLabels
+from owlmine.data.rows import SparseRows
+from owlmine.data.sparse_text import Grammar, ParsedBlock, parse_block
+from owlmine.data.streams import ByteSource, line_blocks
+from owlmine.errors import DataError, excerpt
+
+_HEADER_BYTES = 200
+_MAX_ID = 2**31
+
+
+def read_header(path: Path, names: tuple[str, ...]) -> tuple[int, ...]:
+    """The counts on the first line, such as ``points features classes``."""
+    with ByteSource(path) as source:
+        head = source.read(_HEADER_BYTES)
+    wanted = f"a header of {len(names)} numbers: {' '.join(names)}"
+    if not head:
+        raise DataError(path, found="an empty file", wanted=wanted)
+    first, newline, _ = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    if (not newline and len(head) == _HEADER_BYTES) or not re.fullmatch(rb"\s*\d+(\s+\d+)*\s*", first):
+        raise DataError(path, line=1, found=excerpt(first), wanted=wanted)
+    numbers = tuple(int(field) for field in first.split())
+    if len(numbers) != len(names):
+        raise DataError(path, line=1, found=excerpt(first.strip()), wanted=wanted)
+    for name, number in zip(names[1:], numbers[1:], strict=True):
+        if number > _MAX_ID:
+            raise DataError(path, line=1, found=f"{number} {name}", wanted=f"at most {_MAX_ID}")
+    return numbers
+
+
+class LabelledReader:
+    """The repository's old format: a header ``points features classes``, then ``l1,l2 f:v f:v`` per point."""
+
+    kind: QueryKind = "sparse"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.source = path, str(path)
+        self.num_points, self.num_features, self.num_classes = read_header(path, ("points", "features", "classes"))
+
+    def blocks(self, notes: Notes) -> Iterator[Block]:
+        blank: list[int] = []
+        num_rows = 0
+        for parsed, line, progress in _parsed(self.path, Grammar.LABELLED, self.num_features, self.num_classes, notes):
+            blank.extend((parsed.blank_rows + num_rows).tolist())
+            num_rows += len(parsed.labels)
+            if num_rows - len(blank) > self.num_points:
+                surplus = np.delete(np.arange(len(parsed.labels)), parsed.blank_rows)[
+                    self.num_points - num_rows + len(blank)
+                ]
+                raise DataError(
+                    self.path,
+                    line=line + int(surplus),
+                    found=f"more than {self.num_points:,} points",
+                    wanted=f"the {self.num_points:,} points of the header",
+                )
+            yield Block(parsed.features, _row_labels(parsed.labels), progress)
+        # A blank line is a point with neither label nor feature where the header counts it, and a stray one if not.
+        if num_rows == self.num_points:
+            notes.tally("blank_points", len(blank))
+        elif num_rows - len(blank) == self.num_points:
+            notes.tally("blank_lines", len(blank))
+            notes.stray_rows.extend(blank)
+        else:
+            raise DataError(
+                self.path,
+                found=f"{num_rows - len(blank):,} points" + (f" and {len(blank):,} blank lines" if blank else ""),
+                wanted=f"the {self.num_points:,} points of the header",
+            )
+
+
+class SvmlightReader:
+    """svmlight / libsvm: ``l1,l2 f:v f:v`` with no header. Feature numbers may count from 0 or from 1."""
+
+    kind: QueryKind = "sparse"
+    num_features: int | None = None
+    num_classes: int | None = None
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.source = path, str(path)
+
+    def blocks(self, notes: Notes) -> Iterator[Block]:
+        num_rows = 0
+        for parsed, _, progress in _parsed(self.path, Grammar.SVMLIGHT, None, None, notes):
+            notes.stray_rows.extend((parsed.blank_rows + num_rows).tolist())
+            notes.tally("blank_lines", len(parsed.blank_rows))
+            num_rows += len(parsed.labels)
+            names = [str(label) for label in parsed.labels.indices.tolist()]
+            yield Block(parsed.features, RowLabels(parsed.labels.offsets, names), progress)
+        if num_rows == len(notes.stray_rows):
+            raise DataError(self.path, found="no points", wanted="lines of the form 'label,label feature:value'")
+
+
+@dataclass(frozen=True)
+class MatrixFile:
+    """One matrix of the repository's new format: a header ``rows columns``, then ``column:value`` per row."""
+
+    path: Path
+    num_rows: int
+    num_columns: int
+
+    @classmethod
+    def open(cls, path: Path) -> MatrixFile:
+        return cls(path, *read_header(path, ("rows", "columns")))
+
+    def parts(self, notes: Notes) -> Iterator[tuple[SparseRows, float]]:
+        seen = 0
+        for parsed, line, progress in _parsed(self.path, Grammar.MATRIX, self.num_columns, None, notes):
+            rows = parsed.features
+            seen += len(rows)
+            if surplus := max(seen - self.num_rows, 0):
+                extra = rows[len(rows) - surplus :]
+                if len(extra.indices):
+                    place = line + len(rows) - surplus + int(np.flatnonzero(extra.counts)[0])
+                    raise DataError(
+                        self.path,
+                        line=place,
+                        found=f"more than {self.num_rows:,} rows",
+                        wanted=f"the {self.num_rows:,} rows of the header",
+                    )
+                notes.tally("blank_lines", surplus)
+                rows, seen = rows[: len(rows) - surplus], self.num_rows
+            yield rows, progress
+        if seen < self.num_rows:
+            raise DataError(self.path, found=f"{seen:,} rows", wanted=f"the {self.num_rows:,} rows of the header")
+
+    def as_queries(self) -> QueryFile:
+        return QueryFile(self.path, "sparse", self.num_columns, lambda notes: iter(self.parts(notes)))
+
+    def as_labels(self) -> LabelFile:
+        return LabelFile(
+            self.path,
+            self.num_columns,
+            lambda notes: (weighted_labels(rows) for rows, _ in self.parts(notes)),
+        )
+
+
+def weighted_labels(rows: SparseRows) -> SparseRows:
+    """A row of a label matrix: stored zeros are no labels; values other than 1 are weights."""
+    assert rows.values is not None
+    return rows.select(rows.values != 0)
+
+
+def _row_labels(labels: SparseRows) -> RowLabels:
+    return RowLabels(labels.offsets, labels.indices)
+
+
+def _parsed(
+    path: Path, grammar: Grammar, num_features: int | None, num_classes: int | None, notes: Notes
+) -> Iterator[tuple[ParsedBlock, int, float]]:
+    """Parsed blocks after the header, each with the number of its first line."""
+    for block in line_blocks(path):
+        data, first_line = block.data, block.first_line
+        if first_line == 1 and grammar is not Grammar.SVMLIGHT:
+            header_end = data.find(b"\n") + 1 or len(data)
+            notes.tally("crlf_lines", int(data[:header_end].endswith(b"\r\n")))
+            data, first_line = data[header_end:], 2
+            if not data:
+                continue
+        parsed = parse_block(
+            data,
+            grammar=grammar,
+            num_features=num_features,
+            num_classes=num_classes,
+            path=path,
+            first_line=first_line,
+        )
+        notes.tally("crlf_lines", parsed.crlf_lines)
+        notes.tally("duplicate_labels", parsed.duplicate_labels)
+        yield parsed, first_line, block.progress

@@ -1,0 +1,146 @@
+"""Reading a split once, front to back, into scratch arrays, counting on the way what later stages must know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from owlmine.data.arrays import ArrayWriter, PieceReader
+from owlmine.data.class_keys import ClassKeys
+from owlmine.data.formats.block import Notes, PointReader
+from owlmine.data.rows import Int64, SparseRows, offsets_from_counts
+from owlmine.data.text import TokenCounter
+from owlmine.errors import DataError
+
+# Rows and entries that are in memory at once when scratch arrays are read back.
+_PIECE_ROWS = 1 << 14
+_PIECE_ENTRIES = 1 << 20
+
+Progress = Callable[[str, float, int], None]
+"""Called with the split's name, how much of it has been read (0 to 1) and how many points so far."""
+
+
+class FeatureCounts:
+    """What the weighting needs to know of train: documents per feature, and whether all values are counts."""
+
+    def __init__(self) -> None:
+        self.frequencies: Int64 = np.zeros(0, np.int64)
+        self.are_counts = True
+
+    def add(self, rows: SparseRows) -> None:
+        assert rows.values is not None
+        present = rows.indices[rows.values != 0]
+        found = np.bincount(present, minlength=len(self.frequencies))
+        found[: len(self.frequencies)] += self.frequencies
+        self.frequencies = found
+        self.are_counts = self.are_counts and bool(((rows.values >= 0) & (np.floor(rows.values) == rows.values)).all())
+
+
+class RawSplit:
+    """A split as it was read: counts per row, and the entries end to end, in files of the scratch folder."""
+
+    def __init__(self, name: str, folder: Path, *, dense_width: int | None) -> None:
+        self.name, self.notes = name, Notes()
+        self.num_rows = 0
+        self.weighted = False
+        self.first_feature, self.last_feature = 2**31, -1
+        self._folder, self._dense = folder, dense_width is not None
+        self._writers = {
+            part: ArrayWriter(folder / f"{name}.{part}.npy", dtype)
+            for part, dtype in (
+                ("label_counts", np.int32),
+                ("labels", np.int32),
+                ("weights", np.float32),
+                *(() if self._dense else (("counts", np.int32), ("indices", np.int32), ("values", np.float32))),
+            )
+        }
+        if dense_width is not None:
+            self._writers["vectors"] = ArrayWriter(folder / f"{name}.vectors.npy", np.float32, (dense_width,))
+
+    def read(
+        self,
+        reader: PointReader,
+        classes: ClassKeys,
+        counter: TokenCounter | None,
+        counts: FeatureCounts | None,
+        progress: Progress,
+    ) -> None:
+        """Appends every block of the reader. ``counts`` is given for train alone: its presence means training."""
+        for block in reader.blocks(self.notes):
+            if isinstance(block.queries, list):
+                assert counter is not None
+                self._append_features(counter.count(block.queries), counts)
+            elif isinstance(block.queries, SparseRows):
+                self._append_features(block.queries, counts)
+            else:
+                self._writers["vectors"].append(block.queries)
+            self._writers["label_counts"].append(np.diff(block.labels.offsets))
+            self._writers["labels"].append(classes.raw_ids(block.labels, training=counts is not None))
+            self._append_weights(block.labels.weights, int(block.labels.offsets[-1]), reader.source)
+            self.num_rows += len(block.labels)
+            progress(self.name, block.progress, self.num_rows)
+        for writer in self._writers.values():
+            writer.close()
+
+    def abandon(self) -> None:
+        for writer in self._writers.values():
+            writer.abandon()
+
+    def pieces(self) -> Iterator[tuple[SparseRows | NDArray[np.float32], SparseRows]]:
+        """What was read, in bounded pieces: queries and labels (raw ids, with weights)."""
+        readers = {part: PieceReader(self._folder / f"{self.name}.{part}.npy") for part in self._writers}
+        for start in range(0, self.num_rows, _PIECE_ROWS):
+            num_rows = min(_PIECE_ROWS, self.num_rows - start)
+            label_counts = readers["label_counts"].take(num_rows)
+            counts = None if self._dense else readers["counts"].take(num_rows)
+            for low, high in _bounded_ranges(label_counts if counts is None else counts):
+                labels = _take_rows(readers, label_counts[low:high], "labels", "weights")
+                if counts is None:
+                    yield readers["vectors"].take(high - low), labels
+                else:
+                    yield _take_rows(readers, counts[low:high], "indices", "values"), labels
+        for reader in readers.values():
+            reader.close()
+
+    def _append_features(self, rows: SparseRows, counts: FeatureCounts | None) -> None:
+        assert rows.values is not None
+        if counts is not None:
+            counts.add(rows)
+        if len(rows.indices):
+            self.first_feature = min(self.first_feature, int(rows.indices.min()))
+            self.last_feature = max(self.last_feature, int(rows.indices.max()))
+        self._writers["counts"].append(rows.counts)
+        self._writers["indices"].append(rows.indices)
+        self._writers["values"].append(rows.values)
+
+    def _append_weights(self, weights: NDArray[np.float32] | None, num_entries: int, source: str) -> None:
+        if weights is None:
+            weights = np.ones(num_entries, np.float32)
+        elif not ((weights > 0) & np.isfinite(weights)).all():
+            raise DataError(source, found=f"the label weight {weights.min()}", wanted="positive weights")
+        else:
+            self.weighted = self.weighted or bool((weights != 1).any())
+        self._writers["weights"].append(weights)
+
+
+def _take_rows(readers: dict[str, PieceReader], counts: NDArray[np.int32], indices: str, values: str) -> SparseRows:
+    num_entries = int(counts.sum())
+    return SparseRows(
+        offsets_from_counts(counts),
+        readers[indices].take(num_entries).astype(np.int64),
+        readers[values].take(num_entries),
+    )
+
+
+def _bounded_ranges(counts: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with at most ``_PIECE_ENTRIES`` entries each, or a single row that has more."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    low = 0
+    while low < len(counts):
+        before = ends[low] - counts[low]
+        high = max(int(np.searchsorted(ends, before + _PIECE_ENTRIES, side="right")), low + 1)
+        yield low, high
+        low = high

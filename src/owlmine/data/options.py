@@ -1,0 +1,61 @@
+"""The choices of a conversion. The command line is made from this class, so a default lives once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from owlmine.data.formats.tables import Columns
+from owlmine.data.sources import FORMATS
+from owlmine.data.text import TokenOptions
+
+WEIGHTINGS = ("auto", "tfidf", "none")
+
+
+def _option(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """How files become a store."""
+
+    format: str = _option("auto", f"Format of the files: {', '.join(FORMATS)}.")
+    weighting: str = _option(
+        "auto",
+        "Feature values: tfidf, none, or auto (tfidf for text and whole-number counts, none for real values).",
+    )
+    min_df: int = _option(2, "Text: leave out tokens of fewer training documents than this.")
+    max_df: float = _option(0.5, "Text: leave out tokens of more than this share of the training documents.")
+    ngrams: int = _option(1, "Text: sequences of up to this many words are tokens.")
+    hash_bits: int = _option(0, "Text: hash tokens into 2^n features instead of keeping a vocabulary (0: vocabulary).")
+    text_column: str | None = _option(None, "Tables: the column with the text; several, parted by commas, are joined.")
+    label_column: str | None = _option(None, "Tables: the column with the labels.")
+    label_separator: str = _option(";", "Tables: what parts the labels inside a cell of text.")
+    split_column: int = _option(0, "Split-index files: which column (from 0) lists the split.")
+    keep_empty: bool = _option(
+        False, "Keep test and dev points without label or feature, and count them as 0 in every metric."
+    )
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("format", self.format in FORMATS, f"one of {', '.join(FORMATS)}"),
+            ("weighting", self.weighting in WEIGHTINGS, f"one of {', '.join(WEIGHTINGS)}"),
+            ("min_df", self.min_df >= 1, "1 or more"),
+            ("max_df", 0 < self.max_df <= 1, "a share above 0 and at most 1"),
+            ("ngrams", 1 <= self.ngrams <= 5, "1 to 5"),
+            ("hash_bits", 0 <= self.hash_bits <= 30, "0 to 30"),
+            ("label_separator", bool(self.label_separator), "at least one character"),
+            ("split_column", self.split_column >= 0, "0 or more"),
+        )
+        for name, good, wanted in checks:
+            if not good:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted {wanted}")
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.text_column, self.label_column, self.label_separator)
+
+    @property
+    def tokens(self) -> TokenOptions:
+        return TokenOptions(self.ngrams, self.hash_bits)

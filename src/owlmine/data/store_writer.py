@@ -1,0 +1,178 @@
+"""Writing a store: in a hidden sibling folder, made visible by one rename when everything is on the disk."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from owlmine.data.arrays import ArrayWriter, sha256_of
+from owlmine.data.rows import SparseRows
+from owlmine.data.store import FORMAT_NAME, FORMAT_VERSION, Store, meta_checksum
+from owlmine.errors import OwlmineError
+
+
+class SparseWriter:
+    """Appends compressed rows under one name: ``NAME.offsets``, ``NAME.indices`` and, if asked for, ``NAME.values``."""
+
+    def __init__(self, writer: StoreWriter, name: str, *, with_values: bool) -> None:
+        self._offsets = writer.array(f"{name}.offsets", np.int64)
+        self._indices = writer.array(f"{name}.indices", np.int32)
+        self._values = writer.array(f"{name}.values", np.float32) if with_values else None
+        self._offsets.append(np.zeros(1, np.int64))
+        self.num_entries = 0
+
+    @property
+    def num_rows(self) -> int:
+        return self._offsets.num_rows - 1
+
+    def append(self, rows: SparseRows) -> None:
+        self._offsets.append(rows.offsets[1:] + self.num_entries)
+        self._indices.append(rows.indices)
+        if self._values is not None:
+            ones = np.ones(len(rows.indices), np.float32)
+            self._values.append(ones if rows.values is None else rows.values)
+        self.num_entries += len(rows.indices)
+
+
+class StoreWriter:
+    """A context manager: leaves a finished store at ``out``, or nothing.
+
+    ``scratch`` is a folder for intermediate arrays that vanishes with the end of the writing.
+    """
+
+    def __init__(self, out: str | Path) -> None:
+        self.out = Path(out)
+        self._arrays: dict[str, ArrayWriter] = {}
+
+    def __enter__(self) -> StoreWriter:
+        if self.out.exists() or self.out.is_symlink():
+            raise OwlmineError(f"{self.out}: already exists; give a new name or remove it first")
+        try:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            remove_abandoned(self.out)
+            self._folder = Path(tempfile.mkdtemp(prefix=_partial_prefix(self.out), dir=self.out.parent))
+        except OSError as error:
+            raise OwlmineError(f"{self.out}: cannot be written: {error.strerror}") from error
+        self._folder.chmod(0o777 & ~_umask())
+        # The lock dies with this process, however it dies: that tells a folder in use from one left behind.
+        self._lock = os.open(self._folder, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.scratch = self._folder / "scratch"
+        self.scratch.mkdir()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for writer in self._arrays.values():
+                writer.abandon()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        finally:
+            os.close(self._lock)
+        if isinstance(error, OSError):
+            raise OwlmineError(
+                f"{self.out}: cannot be written: {error.strerror or error}; nothing was left behind"
+            ) from error
+
+    def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
+        """A new array of the store, to be appended to."""
+        self._arrays[name] = ArrayWriter(self._folder / f"{name}.npy", dtype, row_shape)
+        return self._arrays[name]
+
+    def whole_array(self, name: str, values: NDArray[Any]) -> None:
+        self.array(name, values.dtype, values.shape[1:]).append(values)
+
+    def sparse(self, name: str, *, with_values: bool) -> SparseWriter:
+        return SparseWriter(self, name, with_values=with_values)
+
+    def strings(self, name: str, strings: Iterable[str]) -> None:
+        data, offsets = self.array(f"{name}.bytes", np.uint8), self.array(f"{name}.offsets", np.int64)
+        offsets.append(np.zeros(1, np.int64))
+        for piece in _pieces(strings, 1 << 16):
+            encoded = [string.encode("utf-8") for string in piece]
+            ends = data.num_rows + np.cumsum([len(string) for string in encoded], dtype=np.int64)
+            data.append(np.frombuffer(b"".join(encoded), np.uint8))
+            offsets.append(ends)
+
+    def finish(self, meta: dict[str, Any]) -> Store:
+        """Closes every array, writes ``meta.json`` last, and puts the folder in its place."""
+        entries: dict[str, Any] = {}
+        for name, writer in self._arrays.items():
+            writer.close()
+            entries[name] = {
+                "dtype": writer.dtype.str,
+                "shape": [writer.num_rows, *writer.row_shape],
+                "bytes": writer.path.stat().st_size,
+                "sha256": sha256_of(writer.path),
+            }
+        shutil.rmtree(self.scratch)
+        meta = {"format": FORMAT_NAME, "version": FORMAT_VERSION, **meta, "arrays": entries}
+        meta["checksum"] = meta_checksum(meta)
+        with (self._folder / "meta.json").open("x", encoding="utf-8") as file:
+            json.dump(meta, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(self._folder)
+        try:
+            # rename replaces an empty folder without a word; a folder that appeared meanwhile is not ours.
+            if self.out.exists():
+                raise FileExistsError
+            self._folder.rename(self.out)
+        except OSError as error:
+            raise OwlmineError(f"{self.out}: appeared while the store was being written") from error
+        _sync_folder(self.out.parent)
+        return Store.open(self.out)
+
+
+def remove_abandoned(out: Path) -> None:
+    """Removes what killed writers of the same store left behind; folders of living writers are locked and stay."""
+    for folder in out.parent.glob(_partial_prefix(out) + "*"):
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
+
+
+def _partial_prefix(out: Path) -> str:
+    return f".{out.name}.partial-"
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _pieces(strings: Iterable[str], size: int) -> Iterable[list[str]]:
+    piece: list[str] = []
+    for string in strings:
+        piece.append(string)
+        if len(piece) == size:
+            yield piece
+            piece = []
+    if piece:
+        yield piece

@@ -1,0 +1,157 @@
+"""Bytes out of files: compression recognised by content, whole lines in blocks of bounded size."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from owlmine.errors import DataError, OwlmineError
+
+COMPRESSION_SUFFIXES = (".gz", ".xz", ".zst")
+BLOCK_BYTES = 8 << 20
+# One point on one line. A longer line is a file that is not what it claims to be, and would have to fit in memory.
+MAX_LINE_BYTES = 32 << 20
+
+_MAGIC = {b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
+
+
+@dataclass(frozen=True)
+class LineBlock:
+    """Whole lines, the number of the first of them (from 1), and how much of the file has been read (0 to 1)."""
+
+    data: bytes
+    first_line: int
+    progress: float
+
+
+class ByteSource:
+    """A file opened for reading, decompressed on the way; damage is told with the file's name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise OwlmineError(f"{path}: cannot be read: {error.strerror}") from error
+        self._size = max(path.stat().st_size, 1)
+        self.compression = _recognise(self._file)
+        self._stream = _decompressed(self._file, self.compression, path)
+        self._bytes_out = 0
+
+    def read(self, num_bytes: int) -> bytes:
+        try:
+            data = self._stream.read(num_bytes)
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            raise DataError(
+                self.path,
+                found=f"damaged {self.compression or 'file'} after {self._bytes_out:,} good bytes ({error})",
+                wanted=f"a complete {self.compression or 'readable'} stream",
+            ) from error
+        self._bytes_out += len(data)
+        return data
+
+    @property
+    def progress(self) -> float:
+        return min(self._file.tell() / self._size, 1.0)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> ByteSource:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def plain_name(path: Path) -> str:
+    """The file's name without its compression suffix."""
+    return path.stem if path.suffix in COMPRESSION_SUFFIXES else path.name
+
+
+def read_blocks(path: Path) -> Iterator[tuple[bytes, float]]:
+    """The file's bytes as they come, with the progress after each piece."""
+    with ByteSource(path) as source:
+        while data := source.read(BLOCK_BYTES):
+            yield data, source.progress
+
+
+def line_blocks(path: Path) -> Iterator[LineBlock]:
+    """The file in blocks of whole lines; the last line may lack its newline."""
+    rest, line = b"", 1
+    for data, progress in read_blocks(path):
+        end = data.rfind(b"\n") + 1
+        if not end:
+            rest += data
+            _check_line_length(path, line, len(rest))
+            continue
+        block, rest = rest + data[:end], data[end:]
+        longest = block.find(b"\n") + 1
+        _check_line_length(path, line, longest)
+        yield LineBlock(block, line, progress)
+        line += block.count(b"\n")
+        _check_line_length(path, line, len(rest))
+    if rest:
+        yield LineBlock(rest, line, 1.0)
+
+
+def text_lines(path: Path, *, tally: Callable[[str, int], None] | None = None) -> Iterator[tuple[int, str, float]]:
+    """Decoded lines without their ends, numbered from 1. CRLF ends are accepted and tallied, a byte-order mark taken off."""
+    for block in line_blocks(path):
+        lines = block.data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        for number, raw in enumerate(lines, block.first_line):
+            data = raw
+            if number == 1 and data.startswith(b"\xef\xbb\xbf"):
+                data = data[3:]
+            if data.endswith(b"\r"):
+                data = data[:-1]
+                if tally is not None:
+                    tally("crlf_lines", 1)
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    path,
+                    line=number,
+                    found=f"byte 0x{data[error.start]:02x} at column {error.start + 1}",
+                    wanted="UTF-8 text",
+                ) from error
+            yield number, text, block.progress
+
+
+def _check_line_length(path: Path, line: int, length: int) -> None:
+    if length > MAX_LINE_BYTES:
+        raise DataError(
+            path,
+            line=line,
+            found=f"a line of more than {length:,} bytes",
+            wanted=f"at most {MAX_LINE_BYTES:,}",
+        )
+
+
+def _recognise(file: BinaryIO) -> str | None:
+    head = file.read(6)
+    file.seek(0)
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def _decompressed(file: BinaryIO, compression: str | None, path: Path) -> BinaryIO:
+    if compression == "gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if compression == "xz":
+        return cast(BinaryIO, lzma.LZMAFile(file))
+    if compression == "zst":
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise OwlmineError(f"{path}: zstd needs pyarrow: pip install 'owlmine[parquet]'") from error
+        return cast(BinaryIO, pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd"))
+    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, file), BLOCK_BYTES))

@@ -1,0 +1,121 @@
+"""Texts to counts of tokens, and counts to TF-IDF values: fitted on train, stored, the same at prediction time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from owlmine.data.rows import Float32, Int64, SparseRows, offsets_from_counts
+
+# Runs of letters and digits of any script; single ASCII characters carry next to nothing.
+TOKEN_PATTERN = r"[^\W_]{2,}|[^\W_\x00-\x7f]"
+
+
+@dataclass(frozen=True)
+class TokenOptions:
+    """What counts as a token."""
+
+    ngrams: int = 1
+    """Sequences of up to this many words are tokens too."""
+    hash_bits: int = 0
+    """0 keeps a vocabulary; n > 0 hashes tokens into 2**n features, whatever the text holds."""
+
+
+class TokenCounter:
+    """Texts to rows of token counts. With a vocabulary it learns new tokens until it is frozen."""
+
+    def __init__(self, options: TokenOptions, tokens: Sequence[str] | None = None) -> None:
+        from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
+
+        shared: dict[str, Any] = {"token_pattern": TOKEN_PATTERN, "ngram_range": (1, options.ngrams)}
+        self.options = options
+        self.frozen = tokens is not None
+        self._analyse: Callable[[str], list[str]] = CountVectorizer(**shared).build_analyzer()
+        self._hasher = (
+            HashingVectorizer(n_features=2**options.hash_bits, alternate_sign=False, norm=None, **shared)
+            if options.hash_bits
+            else None
+        )
+        self._numbers: defaultdict[str, int] = defaultdict()
+        self._numbers.update({token: number for number, token in enumerate(tokens or ())})
+        self._numbers.default_factory = self._numbers.__len__
+
+    @property
+    def num_tokens(self) -> int:
+        return 2**self.options.hash_bits if self._hasher else len(self._numbers)
+
+    @property
+    def tokens(self) -> list[str]:
+        """The vocabulary by number."""
+        return list(self._numbers)
+
+    def count(self, texts: Sequence[str]) -> SparseRows:
+        """How often each token stands in each text; after freezing, unknown tokens are left out."""
+        if self._hasher is not None:
+            matrix = self._hasher.transform(texts)
+            matrix.sort_indices()
+            return SparseRows(matrix.indptr.astype(np.int64), matrix.indices, matrix.data.astype(np.float32))
+        numbers: list[int] = []
+        ends = np.empty(len(texts), np.int64)
+        known = self._numbers
+        for row, text in enumerate(texts):
+            tokens = self._analyse(text)
+            numbers.extend([known[t] for t in tokens if t in known] if self.frozen else [known[t] for t in tokens])
+            ends[row] = len(numbers)
+        return _counted(np.array(numbers, np.int64), np.diff(ends, prepend=0), len(known))
+
+
+def _counted(numbers: Int64, lengths: Int64, num_tokens: int) -> SparseRows:
+    """Rows of token numbers to rows of distinct numbers, ascending, with counts."""
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    keys, counts = np.unique(rows * max(num_tokens, 1) + numbers, return_counts=True)
+    key_rows, indices = np.divmod(keys, max(num_tokens, 1))
+    return SparseRows(
+        offsets_from_counts(np.bincount(key_rows, minlength=len(lengths))), indices, counts.astype(np.float32)
+    )
+
+
+def kept_tokens(frequencies: Int64, num_documents: int, *, min_df: int, max_df: float) -> Int64:
+    """Numbers of the tokens that occur in at least ``min_df`` documents and at most that share of all of them."""
+    return np.flatnonzero((frequencies >= min_df) & (frequencies <= max_df * num_documents))
+
+
+@dataclass(frozen=True)
+class TfIdf:
+    """The weighting (1 + ln tf)(ln(N / (df + offset)) + 1), each row scaled to unit length."""
+
+    frequencies: Int64
+    """Training documents that hold each feature."""
+    num_documents: int
+    df_offset: int
+    """0 for text, whose features all occur; 1 for given counts, where a feature may occur in no training point."""
+
+    def apply(self, rows: SparseRows) -> SparseRows:
+        """Weighted rows; counts must be positive."""
+        assert rows.values is not None
+        idf = np.log(self.num_documents / (self.frequencies[rows.indices] + self.df_offset)) + 1.0
+        values = (1.0 + np.log(rows.values.astype(np.float64))) * idf
+        norms = np.sqrt(np.bincount(rows.row_ids, values * values, minlength=len(rows)))
+        scaled: Float32 = (values / norms[rows.row_ids]).astype(np.float32)
+        return SparseRows(rows.offsets, rows.indices, scaled)
+
+
+class TextVectoriser:
+    """A fitted vocabulary and weighting: texts in, feature rows out."""
+
+    def __init__(self, options: TokenOptions, tokens: Sequence[str] | None, tfidf: TfIdf | None) -> None:
+        self._counter = TokenCounter(options, tokens)
+        self._counter.frozen = True
+        self.tfidf = tfidf
+        self.num_features = self._counter.num_tokens
+
+    def transform(self, texts: Sequence[str]) -> SparseRows:
+        rows = self._counter.count(texts)
+        if self.tfidf is None:
+            return rows
+        # Hashing can meet features that no training document had: they carry no weight.
+        return self.tfidf.apply(rows.select(self.tfidf.frequencies[rows.indices] > 0))
