@@ -102,7 +102,7 @@ def line_blocks(path: Path) -> Iterator[LineBlock]:
 
 
 def text_lines(path: Path, *, tally: Callable[[str, int], None] | None = None) -> Iterator[tuple[int, str, float]]:
-    """Decoded lines without their ends, numbered from 1. CRLF ends are accepted and tallied, a byte-order mark taken off."""
+    """Decoded lines without their ends, numbered from 1. CRLF ends are tallied, a byte-order mark is taken off."""
     for block in line_blocks(path):
         lines = block.data.split(b"\n")
         if not lines[-1]:
