@@ -224,16 +224,14 @@ static const byte *read_labels(const byte *line, const Rules *rules, Output *out
     if (is_blank(*p) || *p == '\n' || *p == '\r')
         return p;
     for (;;) {
-        int negative = 0, has_sign = 0;
-        if (rules->has_signs && (*p == '-' || *p == '+')) {
-            has_sign = 1;
+        int negative = 0;
+        if (rules->has_signs && (*p == '-' || *p == '+'))
             negative = *p++ == '-';
-        }
         p = read_id(p, &label);
         if (p == NULL)
             return NULL;
         if (*p == ':')
-            return next == first && !has_sign ? line : NULL;
+            return line; /* not labels, then: the first token is a feature, or nothing legal */
         if (negative)
             label = -label;
         if (label < rules->label_lowest || label >= rules->label_bound || next >= out->label_room)
@@ -389,7 +387,8 @@ static PyObject *parse(PyObject *module, PyObject *args)
     out.feature_room = (feature_ids.len < values.len ? feature_ids.len : values.len) / (Py_ssize_t)sizeof(int32_t);
     out.label_room = labels.len / (Py_ssize_t)sizeof(int64_t);
     is_sound = start >= 0 && start <= stop && stop <= data.len &&
-               (start == stop || ((const byte *)data.buf)[stop - 1] == '\n') && is_aligned(&feature_offsets, sizeof(int64_t)) &&
+               (start == stop || ((const byte *)data.buf)[stop - 1] == '\n') &&
+               is_aligned(&feature_offsets, sizeof(int64_t)) &&
                is_aligned(&label_offsets, sizeof(int64_t)) && is_aligned(&labels, sizeof(int64_t)) &&
                is_aligned(&feature_ids, sizeof(int32_t)) && is_aligned(&values, sizeof(float)) &&
                output_is_sound(&out);

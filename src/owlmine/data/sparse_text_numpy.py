@@ -37,9 +37,10 @@ _Mask = NDArray[np.bool_]
 _T = TypeVar("_T", bound=np.generic)
 
 
-def _role_tables(grammar: Grammar) -> tuple[_Roles, _Roles]:
-    """The role between two neighbours (left, right): of no digits at all, and of one digit or more."""
-    without, with_digits = np.zeros((19, 19), np.uint8), np.zeros((19, 19), np.uint8)
+def _role_table(grammar: Grammar) -> _Roles:
+    """The role of the digits between two neighbours, at [any digits at all, left, right]."""
+    table = np.full((2, 32, 32), _ODD, np.uint8)
+    without, with_digits = table
     ends = [_BLANK, _NEWLINE]
     without[np.ix_(ends, ends)] = _NOTHING
     without[_COLON, [_MINUS, _PLUS]] = _NOTHING
@@ -51,10 +52,10 @@ def _role_tables(grammar: Grammar) -> tuple[_Roles, _Roles]:
     if grammar is Grammar.SVMLIGHT:
         without[[_NEWLINE, _COMMA], _LABEL_SIGN] = _NOTHING
         with_digits[_LABEL_SIGN, [_COMMA, *ends]] = _LABEL
-    return without, with_digits
+    return table.ravel()
 
 
-_TABLES = {grammar: _role_tables(grammar) for grammar in Grammar}
+_TABLES = {grammar: _role_table(grammar) for grammar in Grammar}
 
 
 def parse_numpy(data: bytes, rules: LineRules, *, first_line: int) -> ParsedBlock:
@@ -137,8 +138,7 @@ def _cut(text: bytes, grammar: Grammar) -> _Runs:
         is_sign = (right == _MINUS) | (right == _PLUS)
         right = np.where(is_sign & (left != _COLON), np.uint8(_LABEL_SIGN), right)
         left = _shifted(right)
-    without, with_digits = _TABLES[grammar]
-    roles = np.where(lengths == 0, without[left, right], with_digits[left, right])
+    roles = _TABLES[grammar][((lengths > 0) * np.int64(32) + left) * 32 + right]
     roles[lengths > _MAX_DIGITS] = _ODD
     is_newline = right == _NEWLINE
     numbers = _read_digits(codes, ends, np.where(roles > _NOTHING, lengths, 0))
@@ -151,14 +151,29 @@ def _shifted(right: _Roles) -> _Roles:
 
 
 def _read_digits(codes: _Roles, ends: Int64, lengths: Int64) -> Int64:
-    numbers = np.zeros(len(ends), np.int64)
-    alive = np.flatnonzero(lengths)
-    place, power = 1, 1
-    while len(alive):
-        numbers[alive] += codes[ends[alive] - place] * np.int64(power)
-        alive = alive[lengths[alive] > place]
-        place, power = place + 1, power * 10
+    """The numbers that the digits before each end say, at most 16 of them."""
+    padded = np.concatenate((np.zeros(16, np.uint8), codes))
+    numbers = _read_eight(padded, ends + 8, np.minimum(lengths, 8))
+    long = np.flatnonzero(lengths > 8)
+    if len(long):
+        numbers[long] += 10**8 * _read_eight(padded, ends[long], lengths[long] - 8)
     return numbers
+
+
+def _read_eight(padded: _Roles, starts: Int64, lengths: Int64) -> Int64:
+    """The last ``lengths`` of the eight digits from each start on, read as one word of eight bytes.
+
+    Neighbours are joined three times: digits to pairs, pairs to fours, fours to the number. The first digit is
+    in the lowest byte.
+    """
+    words = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))[starts]
+    surplus = (64 - 8 * lengths).astype(np.uint64)
+    words = np.where(lengths > 0, (words >> surplus) << surplus, np.uint64(0))
+    words = words * np.uint64(10) + (words >> np.uint64(8))
+    every_other_pair = np.uint64(0x000000FF000000FF)
+    firsts = (words & every_other_pair) * np.uint64(100 + (10**6 << 32))
+    seconds = ((words >> np.uint64(16)) & every_other_pair) * np.uint64(1 + (10**4 << 32))
+    return ((firsts + seconds) >> np.uint64(32)).astype(np.int64)
 
 
 def _odd_rows(runs: _Runs, rules: LineRules) -> _Mask:
