@@ -22,9 +22,7 @@ from owlmine.data.store import Split
 
 def resident_mib() -> dict[str, float]:
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return {
-        part: int(lines[key].split()[0]) / 1024 for part, key in (("anonymous", "RssAnon"), ("file", "RssFile"))
-    }
+    return {part: int(lines[key].split()[0]) / 1024 for part, key in (("anonymous", "RssAnon"), ("file", "RssFile"))}
 
 
 def main() -> None:

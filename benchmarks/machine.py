@@ -48,7 +48,5 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    run = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=RESULTS.parent, capture_output=True, text=True, check=False
-    )
+    run = subprocess.run(["git", "rev-parse", "HEAD"], cwd=RESULTS.parent, capture_output=True, text=True, check=False)
     return run.stdout.strip() or "unknown"

@@ -10,27 +10,21 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import lzma
-import os
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
-import sklearn
+from machine import machine, save_result
 from sklearn.datasets import load_svmlight_file
 
 from owlmine.data.sparse_text import Grammar, ParsedBlock, parse_block
 from owlmine.data.sparse_text_compiled import compiled_module
 
 BLOCK_BYTES = 4 << 20
-RESULTS = Path(__file__).parent / "results" / "parse.json"
 Reader = Callable[[bytes], tuple[int, int, float]]
 
 
@@ -112,35 +106,11 @@ def measure(data: bytes, readers: dict[str, Reader], repeats: int) -> dict[str, 
     }
 
 
-def machine() -> dict[str, Any]:
-    model = platform.processor()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].split(":", 1)[1].strip() if names else model
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
-
-
-def git_commit() -> str:
-    command = ["git", "rev-parse", "HEAD"]
-    run = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return run.stdout.strip() or "unknown"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of the parsers of sparse text against scikit-learn.")
     parser.add_argument("file", nargs="?", type=Path, help="also a file of the labelled format (.xz or plain)")
     parser.add_argument("--mb", type=float, default=16, help="megabytes of text per workload")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
 
     num_bytes = int(options.mb * 1e6)
@@ -160,9 +130,7 @@ def main() -> None:
         for reader in readers:
             speed, ratio = results[name]["mb_per_s"][reader], results[name]["times_scikit_learn"][reader]
             print(f"{speed:8.1f} MB/s  {ratio:6.1f} x scikit-learn  {reader:12}  {name}")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    record = {"machine": machine(), "commit": git_commit(), "repeats": options.repeats, "workloads": results}
-    options.out.write_text(json.dumps(record, indent=2) + "\n")
+    save_result("parse", {"workloads": results, "repeats": options.repeats, "machine": machine()})
 
 
 if __name__ == "__main__":
