@@ -1,4 +1,4 @@
-"""``owlmine data``: convert, describe, verify."""
+"""``owlmine data``: convert, describe, verify, synthesize."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from owlmine.data.datasets import open_dataset
 from owlmine.data.describe import describe, plot_description
 from owlmine.data.options import ConvertOptions
 from owlmine.data.store import Store
+from owlmine.data.synthetic import SyntheticOptions, synthesize
+from owlmine.data.synthetic_truth import Truth
 from owlmine.errors import DataError
 
 data_app = typer.Typer(help="Bring data in, look at it, check it.", no_args_is_help=True)
@@ -81,6 +83,24 @@ def verify_command(
             wanted="the recorded checksums",
         )
     typer.echo(f"{store}: {len(opened.meta['arrays'])} arrays, all checksums right")
+
+
+@data_app.command("synthesize")
+@with_options(SyntheticOptions)
+def synthesize_command(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The store to make; must not exist.")],
+    options: SyntheticOptions,
+) -> None:
+    """Draw a dataset whose best answer to every query is known."""
+    store = synthesize(out, options)
+    best = Truth.of(store)
+    typer.echo(
+        f"{out}: {store.num_classes:,} classes, {store.num_features:,} features,"
+        f" {options.train_points:,} train and {options.test_points:,} test points"
+    )
+    for k in (1, 3, 5):
+        if k <= store.num_classes:
+            typer.echo(f"Least possible chance to miss the label with {k} retrieved: {best.bayes_risk('test', k):.4f}")
 
 
 class ConversionProgress:

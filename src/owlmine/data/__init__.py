@@ -8,6 +8,8 @@ from owlmine.data.features import stored_vectoriser
 from owlmine.data.options import ConvertOptions
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Batch, Split, Store
+from owlmine.data.synthetic import SyntheticOptions, synthesize
+from owlmine.data.synthetic_truth import Truth
 from owlmine.data.text import TextVectoriser
 
 __all__ = [
@@ -17,10 +19,13 @@ __all__ = [
     "SparseRows",
     "Split",
     "Store",
+    "SyntheticOptions",
     "TextVectoriser",
+    "Truth",
     "convert",
     "describe",
     "open_dataset",
     "plot_description",
     "stored_vectoriser",
+    "synthesize",
 ]
