@@ -1,0 +1,144 @@
+"""Distinct class ids drawn uniformly, in time that does not depend on how many classes there are.
+
+Ids are drawn with replacement, a few more than wanted, and the first ``count`` distinct ones are kept in the
+order of drawing. By symmetry that is a uniform subset in uniform order; keeping the smallest ones after a
+sort would not be.
+
+Legend: R rows, M draws of each, C distinct ids wanted.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+# Above this share of the classes the repeats cost more than a permutation of all of them.
+_PERMUTE_ABOVE = 1 / 4
+# Chance that one row of fixed shape runs short, as a power of two.
+_SHORTAGE_LOG2 = -64
+# torch.randint takes the remainder of 32 bits for ranges below 2^28, so some ids are likelier by num_classes / 2^32
+# (0.2 % for 10 million); the remainder of 63 bits brings that down to num_classes / 2^63.
+_RANDOM_BITS = (1 << 63) - 1
+
+
+def draw_distinct(num_rows: int, count: int, *, num_classes: int, generator: torch.Generator) -> Tensor:
+    """``ids_RC``: ``count`` distinct ids below ``num_classes`` in each row. A GPU is waited for."""
+    _check(num_rows, count, num_classes)
+    if count > num_classes * _PERMUTE_ABOVE:
+        return _permuted(num_rows, count, num_classes, generator)
+    draws = num_draws(count, num_classes=num_classes)
+    draws_RM = draw_with_repeats(num_rows, draws, num_classes=num_classes, generator=generator)
+    return _complete(draws_RM, count, num_classes, generator)
+
+
+def draw_distinct_fixed(
+    num_rows: int, count: int, *, num_classes: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The same with fixed shapes and no look at values: ``ids_RC`` and the number of rows that ran short (int64).
+
+    A row runs short with chance below 2^-64; it is then filled up with the smallest ids that it lacks, so it
+    stays valid though no longer uniform.
+    """
+    _check(num_rows, count, num_classes)
+    if count > num_classes * _PERMUTE_ABOVE:
+        ids_RC = _permuted(num_rows, count, num_classes, generator)
+        return ids_RC, torch.zeros((), dtype=torch.int64, device=generator.device)
+    draws = num_draws(count, num_classes=num_classes)
+    draws_RM = draw_with_repeats(num_rows, draws, num_classes=num_classes, generator=generator)
+    return _filled_up(draws_RM, count)
+
+
+@lru_cache(maxsize=256)
+def num_draws(count: int, *, num_classes: int) -> int:
+    """Draws with replacement after which fewer than ``count`` distinct ids have a chance below 2^-64.
+
+    Until ``count`` are found, a draw repeats an earlier one with chance at most q = (count - 1) / num_classes.
+    So a shortage after M draws is no likelier than a Binomial(M, q) of at least M - count + 1, and Chernoff's
+    bound for that is exp(-M KL((M - count + 1) / M ‖ q)). Returns the least M that satisfies it.
+    """
+    assert 1 <= count <= num_classes
+    q = (count - 1) / num_classes
+    if q == 0:
+        return 1
+    low, high = count, 2 * count + 64
+    while log2_shortage_bound(high, count, q) > _SHORTAGE_LOG2:
+        high *= 2
+    while low < high:
+        middle = (low + high) // 2
+        if log2_shortage_bound(middle, count, q) > _SHORTAGE_LOG2:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def log2_shortage_bound(draws: int, count: int, q: float) -> float:
+    """log2 of Chernoff's bound on P[Binomial(draws, q) >= draws - count + 1]."""
+    share = (draws - count + 1) / draws
+    if share <= q:
+        return 0.0
+    divergence = share * math.log(share / q)
+    if share < 1:
+        divergence += (1 - share) * math.log((1 - share) / (1 - q))
+    return -draws * divergence / math.log(2)
+
+
+def first_distinct(draws_RM: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The first ``count`` distinct values of each row in order, and how many distinct ones it has in all.
+
+    Where a row has fewer than ``count``, the places left over hold -1.
+    """
+    sorted_RM, order_RM = draws_RM.sort(dim=1, stable=True)
+    is_new_RM = torch.ones_like(draws_RM, dtype=torch.bool)
+    is_new_RM[:, 1:] = sorted_RM[:, 1:] != sorted_RM[:, :-1]
+    # Stable: among equal draws the earliest comes first, and is the one marked.
+    is_new_RM = torch.zeros_like(is_new_RM).scatter(1, order_RM, is_new_RM)
+    place_RM = is_new_RM.cumsum(dim=1) - 1
+    # Repeats and surplus go to one place past the end.
+    place_RM = torch.where(is_new_RM, place_RM, count).clamp_max(count)
+    ids_RC = draws_RM.new_full((draws_RM.shape[0], count + 1), -1).scatter(1, place_RM, draws_RM)
+    return ids_RC[:, :count], is_new_RM.sum(dim=1)
+
+
+def _complete(draws_RM: Tensor, count: int, num_classes: int, generator: torch.Generator) -> Tensor:
+    """Draws on until every row has enough, which leaves the result exactly as uniform as the draws."""
+    ids_RC, num_found_R = first_distinct(draws_RM, count)
+    while bool((num_found_R < count).any()):
+        more_RM = draw_with_repeats(len(draws_RM), count, num_classes=num_classes, generator=generator)
+        draws_RM = torch.cat([draws_RM, more_RM], dim=1)
+        ids_RC, num_found_R = first_distinct(draws_RM, count)
+    return ids_RC
+
+
+def _filled_up(draws_RM: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The first distinct draws, then ids from 0 upwards; and how many rows needed those.
+
+    Among ``count`` consecutive ids a row that is short lacks enough of them.
+    """
+    spare_RC = torch.arange(count, device=draws_RM.device).expand(draws_RM.shape[0], count)
+    ids_RC, _ = first_distinct(torch.cat([draws_RM, spare_RC], dim=1), count)
+    # The spares come last, so a row is short exactly when its last id was not among its own draws.
+    is_short_R = ~(draws_RM == ids_RC[:, -1:]).any(dim=1)
+    return ids_RC, is_short_R.sum()
+
+
+def _permuted(num_rows: int, count: int, num_classes: int, generator: torch.Generator) -> Tensor:
+    """The order of random 63-bit keys: uniform but for ties, whose chance is below num_classes² / 2^64."""
+    shape, device = (num_rows, num_classes), generator.device
+    keys = torch.randint(_RANDOM_BITS, shape, generator=generator, device=device)
+    return keys.argsort(dim=1)[:, :count]
+
+
+def draw_with_repeats(num_rows: int, draws: int, *, num_classes: int, generator: torch.Generator) -> Tensor:
+    """[num_rows, draws] independent uniform ids."""
+    bits = torch.randint(_RANDOM_BITS, (num_rows, draws), generator=generator, device=generator.device)
+    return bits % num_classes
+
+
+def _check(num_rows: int, count: int, num_classes: int) -> None:
+    if num_rows < 1 or not 1 <= count <= num_classes:
+        given = f"{num_rows} row(s) of {count} distinct ids from {num_classes}"
+        raise ValueError(f"draw_distinct: given {given}; wanted at least one row and 1 to {num_classes} ids")
