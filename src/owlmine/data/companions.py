@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +13,18 @@ import numpy as np
 from owlmine.data.class_keys import ClassKeys
 from owlmine.data.features import FeaturePlan
 from owlmine.data.formats.array_files import NpzMatrix
-from owlmine.data.formats.block import Notes
+from owlmine.data.formats.block import Notes, PointReader
 from owlmine.data.formats.sparse_files import MatrixFile
-from owlmine.data.rows import Int64, SparseRows
+from owlmine.data.ingest import holds_counts
+from owlmine.data.population import WrittenSplit
+from owlmine.data.rows import SparseRows
 from owlmine.data.store_writer import StoreWriter
 from owlmine.data.streams import plain_name, text_lines
 from owlmine.errors import DataError, excerpt
+
+_NO_BOUND = 2**31
+# Python refuses to read thousands of digits as a number; no point or class needs more than these.
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 def write_class_names(writer: StoreWriter, path: Path, classes: ClassKeys, num_classes: int) -> None:
@@ -43,46 +51,72 @@ def _named(path: Path) -> Iterator[tuple[str, str]]:
                 raise DataError(path, line=number, found=excerpt(line), wanted="a label, a tab and its name")
             yield key, name.strip()
         elif kind.startswith("lbl."):
-            try:
-                title = json.loads(line)["title"]
-            except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
-                raise DataError(path, line=number, found=excerpt(line), wanted="a JSON object with a title") from None
-            yield str(number - 1), str(title).strip()
+            yield str(number - 1), _title(path, line, number)
         else:
             yield str(number - 1), line.strip()
 
 
-def write_class_features(writer: StoreWriter, path: Path, plan: FeaturePlan, final_ids: Int64) -> None:
+def _title(path: Path, line: str, number: int) -> str:
+    try:
+        title = json.loads(line)["title"]
+        title.encode()  # a lone surrogate is no text
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DataError(path, line=number, found=excerpt(line), wanted="a JSON object with a title") from None
+    return str(title).strip()
+
+
+def write_class_features(
+    writer: StoreWriter, path: Path, plan: FeaturePlan, classes: ClassKeys, train: PointReader
+) -> None:
     """Stores the features of every class of the store, weighted like the queries where they share their space."""
-    matrix = NpzMatrix(path) if path.suffix == ".npz" else MatrixFile.open(path)
-    if matrix.num_rows != len(final_ids):
-        raise DataError(path, found=f"{matrix.num_rows:,} rows", wanted=f"{len(final_ids):,}, one per class")
+    matrix = NpzMatrix(path) if plain_name(path).lower().endswith(".npz") else MatrixFile.open(path)
+    if train.num_classes is not None and matrix.num_rows != train.num_classes:
+        raise DataError(path, found=f"{matrix.num_rows:,} rows", wanted=f"{train.num_classes:,}, one per class")
+    shared = not plan.from_text and matrix.num_columns == plan.num_features
     out = writer.sparse("classes.features", with_values=True)
     row = 0
     for part, _ in matrix.parts(Notes()):
-        chosen = np.flatnonzero(final_ids[row : row + len(part)] >= 0)
-        row += len(part)
+        chosen = np.flatnonzero(classes.final_of_numbers(np.arange(row, row + len(part))) >= 0)
         rows = SparseRows(part.offsets, part.indices.astype(np.int64), part.values).take(chosen)
-        out.append(plan.apply(rows) if matrix.num_columns == plan.num_features else rows)
+        if shared and plan.tfidf is not None and not holds_counts(rows):
+            raise DataError(
+                path,
+                found=f"values that are not whole counts in rows {row} to {row + len(part) - 1}",
+                wanted="counts, as the queries have (or --weighting none)",
+            )
+        row += len(part)
+        out.append(plan.apply(rows) if shared else rows)
+    if missing := int((classes.final_ids() >= 0).sum()) - out.num_rows:
+        raise DataError(path, found=f"no row for {missing:,} classes", wanted="a row for every class number of train")
 
 
-def write_filter(writer: StoreWriter, path: Path, split: str, new_rows: Int64, final_ids: Int64) -> None:
-    """Stores the pairs (row, class) that scoring leaves out, in the store's numbers; pairs of dropped points vanish."""
-    pairs: list[tuple[int, int]] = []
+def write_filter(
+    writer: StoreWriter, path: Path, split: str, written: WrittenSplit, classes: ClassKeys, num_classes: int | None
+) -> None:
+    """Stores the pairs (row, class) that scoring leaves out, in the store's numbers; pairs of dropped points vanish.
+
+    ``num_classes`` bounds the class numbers where the dataset states it.
+    """
+    points, numbers = array("q"), array("q")
+    num_points = written.counts["points_read"]
+    class_bound = _NO_BOUND if num_classes is None else num_classes
     for number, line, _ in text_lines(path):
         fields = line.split()
         if not fields:
             continue
-        if len(fields) != 2 or not all(field.isascii() and field.isdigit() for field in fields):
+        if len(fields) != 2 or not all(_NUMBER.fullmatch(field) for field in fields):
             raise DataError(path, line=number, found=excerpt(line), wanted="two numbers: point and class")
-        row, label = map(int, fields)
-        if row >= len(new_rows) or label >= len(final_ids):
+        point, label = map(int, fields)
+        if point >= num_points or label >= class_bound:
             raise DataError(
                 path,
                 line=number,
                 found=excerpt(line),
-                wanted=f"a point below {len(new_rows):,} and a class below {len(final_ids):,}",
+                wanted=f"a point below {num_points:,} and a class below {class_bound:,}",
             )
-        if new_rows[row] >= 0 and final_ids[label] >= 0:
-            pairs.append((int(new_rows[row]), int(final_ids[label])))
-    writer.whole_array(f"{split}.filter", np.array(sorted(pairs), np.int64).reshape(-1, 2))
+        points.append(point)
+        numbers.append(label)
+    new_rows = written.new_rows(np.array(points, np.int64))
+    pairs = np.stack([new_rows, classes.final_of_numbers(np.array(numbers, np.int64))], 1)
+    pairs = pairs[(pairs >= 0).all(axis=1)]
+    writer.whole_array(f"{split}.filter", pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import owlmine
-from owlmine.data.class_keys import ClassKeys, NamedClasses, NumberedClasses
+from owlmine.data.class_keys import ClassKeys, class_keys
 from owlmine.data.companions import write_class_features, write_class_names, write_filter
 from owlmine.data.features import FeaturePlan, plan_features
 from owlmine.data.formats.block import PointReader
@@ -50,7 +50,7 @@ def convert(
 
 def _write(source: Source, writer: StoreWriter, options: ConvertOptions, progress: Progress) -> Store:
     train = source.splits["train"]
-    classes: ClassKeys = NamedClasses() if train.num_classes is None else NumberedClasses(train.num_classes)
+    classes = class_keys(train.num_classes)
     counter = TokenCounter(options.tokens) if train.kind == "text" else None
     counts = FeatureCounts()
     raw: dict[str, RawSplit] = {}
@@ -95,7 +95,8 @@ def _write_final(
         )
         splits[name] = written.counts
         if name in source.filters:
-            write_filter(writer, source.filters[name], name, written.new_rows, final_ids)
+            num_numbers = source.splits["train"].num_classes
+            write_filter(writer, source.filters[name], name, written, classes, num_numbers)
     if not splits["train"]["points"]:
         raise DataError(
             source.splits["train"].source,
@@ -107,7 +108,7 @@ def _write_final(
     if source.class_names is not None:
         write_class_names(writer, source.class_names, classes, num_classes)
     if source.class_features is not None:
-        write_class_features(writer, source.class_features, plan, final_ids)
+        write_class_features(writer, source.class_features, plan, classes, source.splits["train"])
     plan.write(writer)
     return writer.finish(
         {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from owlmine.data.formats.block import PointReader
-from owlmine.data.ingest import FeatureCounts, RawSplit
+from owlmine.data.ingest import MAX_COUNTED, FeatureCounts, RawSplit
 from owlmine.data.options import ConvertOptions
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import Store
@@ -33,6 +33,8 @@ class FeaturePlan:
     shift: int = 0
     """Taken off every feature number (1 for svmlight files that count from 1)."""
     tokens: list[str] | None = None
+    frequencies: Int64 | None = None
+    """Training documents per feature, where the store needs them; 0 marks a hashed feature that is left out."""
     from_text: bool = False
 
     def apply(self, rows: SparseRows) -> SparseRows:
@@ -48,8 +50,8 @@ class FeaturePlan:
         return rows if self.tfidf is None else self.tfidf.apply(rows)
 
     def write(self, writer: StoreWriter) -> None:
-        if self.tfidf is not None:
-            writer.whole_array("weighting.frequencies", self.tfidf.frequencies)
+        if self.frequencies is not None:
+            writer.whole_array("weighting.frequencies", self.frequencies)
         if self.tokens is not None:
             writer.strings("vocabulary", self.tokens)
 
@@ -116,6 +118,7 @@ def _plan_text(
         tfidf,
         renumber,
         tokens=tokens,
+        frequencies=frequencies,
         from_text=True,
     )
 
@@ -132,16 +135,27 @@ def _plan_counts(
     shift = 0 if stated or min(split.first_feature for split in splits) == 0 else 1
     width = max(split.last_feature for split in splits) + 1 - shift
     num_features = train.num_features if train.num_features is not None else max(width, 0)
-    if options.weighting == "tfidf" and not counts.are_counts:
-        raise DataError(train.source, found="values that are not whole counts", wanted="counts for --weighting tfidf")
-    tfidf = None
-    if counts.are_counts and options.weighting != "none":
-        frequencies = np.zeros(num_features, np.int64)
-        seen = counts.frequencies[shift:]
-        frequencies[: len(seen)] = seen
-        tfidf = TfIdf(frequencies, num_documents, 1)
-    why = "whole-number counts" if counts.are_counts else "real values"
-    return FeaturePlan("sparse", num_features, _told(tfidf, why, options), tfidf, shift=shift)
+    real = [split.name for split in splits if not split.are_counts]
+    if options.weighting == "tfidf" and real:
+        raise DataError(
+            train.source,
+            found=f"values that are not whole counts in {', '.join(real)}",
+            wanted="counts for --weighting tfidf",
+        )
+    if real or options.weighting == "none":
+        return FeaturePlan("sparse", num_features, _told(None, "real values", options), shift=shift)
+    if num_features > MAX_COUNTED:
+        raise DataError(
+            train.source,
+            found=f"{num_features:,} features",
+            wanted=f"at most {MAX_COUNTED:,} for TF-IDF (or --weighting none)",
+        )
+    frequencies = np.zeros(num_features, np.int64)
+    seen = counts.frequencies[shift:]
+    frequencies[: len(seen)] = seen
+    tfidf = TfIdf(frequencies, num_documents, 1)
+    told = _told(tfidf, "whole-number counts", options)
+    return FeaturePlan("sparse", num_features, told, tfidf, shift=shift, frequencies=frequencies)
 
 
 def _told(tfidf: TfIdf | None, why: str, options: ConvertOptions) -> dict[str, Any]:
@@ -165,11 +179,10 @@ def _sorted(rows: SparseRows) -> SparseRows:
 
 
 def stored_tfidf(store: Store) -> TfIdf | None:
-    """The weighting that a store was written with."""
-    frequencies = store.array("weighting.frequencies")
-    if frequencies is None:
+    """The weighting that a store was written with; None where values were kept as they are."""
+    frequencies, told = store.array("weighting.frequencies"), store.meta["weighting"]
+    if frequencies is None or told["kind"] != "tfidf":
         return None
-    told = store.meta["weighting"]
     return TfIdf(frequencies, told["documents"], told["df_offset"])
 
 
@@ -179,4 +192,6 @@ def stored_vectoriser(store: Store) -> TextVectoriser | None:
     if told is None:
         return None
     tokens = None if store.vocabulary is None else list(store.vocabulary)
-    return TextVectoriser(TokenOptions(told["ngrams"], told["hash_bits"]), tokens, stored_tfidf(store))
+    kept = store.array("weighting.frequencies")
+    assert kept is not None
+    return TextVectoriser(TokenOptions(told["ngrams"], told["hash_bits"]), tokens, stored_tfidf(store), kept > 0)

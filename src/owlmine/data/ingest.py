@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,25 +20,38 @@ from owlmine.errors import DataError
 # Rows and entries that are in memory at once when scratch arrays are read back.
 _PIECE_ROWS = 1 << 14
 _PIECE_ENTRIES = 1 << 20
+# A table of document frequencies this long is a gigabyte; a feature number beyond it is counted nowhere.
+MAX_COUNTED = 1 << 27
 
 Progress = Callable[[str, float, int], None]
 """Called with the split's name, how much of it has been read (0 to 1) and how many points so far."""
 
 
 class FeatureCounts:
-    """What the weighting needs to know of train: documents per feature, and whether all values are counts."""
+    """What the weighting needs to know of train: the documents that hold each feature below ``MAX_COUNTED``."""
 
     def __init__(self) -> None:
         self.frequencies: Int64 = np.zeros(0, np.int64)
-        self.are_counts = True
 
     def add(self, rows: SparseRows) -> None:
         assert rows.values is not None
-        present = rows.indices[rows.values != 0]
-        found = np.bincount(present, minlength=len(self.frequencies))
-        found[: len(self.frequencies)] += self.frequencies
-        self.frequencies = found
-        self.are_counts = self.are_counts and bool(((rows.values >= 0) & (np.floor(rows.values) == rows.values)).all())
+        present = rows.indices[(rows.values != 0) & (rows.indices < MAX_COUNTED)]
+        size = int(present.max(initial=-1)) + 1
+        if size > len(self.frequencies):
+            grown = np.zeros(size, np.int64)
+            grown[: len(self.frequencies)] = self.frequencies
+            self.frequencies = grown
+        if size <= 4 * len(present):
+            self.frequencies[:size] += np.bincount(present, minlength=size)
+        else:  # few entries of a wide space: the work follows the entries
+            features, counts = np.unique(present, return_counts=True)
+            self.frequencies[features] += counts
+
+
+def holds_counts(rows: SparseRows) -> bool:
+    """Whether every value is a whole number of 0 or more."""
+    assert rows.values is not None
+    return bool(((rows.values >= 0) & (np.floor(rows.values) == rows.values)).all())
 
 
 class RawSplit:
@@ -46,15 +61,20 @@ class RawSplit:
         self.name, self.notes = name, Notes()
         self.num_rows = 0
         self.weighted = False
+        self.are_counts = True
         self.first_feature, self.last_feature = 2**31, -1
-        self._folder, self._dense = folder, dense_width is not None
+        self._folder, self._dense_width = folder, dense_width
         self._writers = {
             part: ArrayWriter(folder / f"{name}.{part}.npy", dtype)
             for part, dtype in (
                 ("label_counts", np.int32),
                 ("labels", np.int32),
                 ("weights", np.float32),
-                *(() if self._dense else (("counts", np.int32), ("indices", np.int32), ("values", np.float32))),
+                *(
+                    ()
+                    if dense_width is not None
+                    else (("counts", np.int32), ("indices", np.int32), ("values", np.float32))
+                ),
             )
         }
         if dense_width is not None:
@@ -91,24 +111,30 @@ class RawSplit:
 
     def pieces(self) -> Iterator[tuple[SparseRows | NDArray[np.float32], SparseRows]]:
         """What was read, in bounded pieces: queries and labels (raw ids, with weights)."""
-        readers = {part: PieceReader(self._folder / f"{self.name}.{part}.npy") for part in self._writers}
-        for start in range(0, self.num_rows, _PIECE_ROWS):
-            num_rows = min(_PIECE_ROWS, self.num_rows - start)
-            label_counts = readers["label_counts"].take(num_rows)
-            counts = None if self._dense else readers["counts"].take(num_rows)
-            for low, high in _bounded_ranges(label_counts if counts is None else counts):
-                labels = _take_rows(readers, label_counts[low:high], "labels", "weights")
-                if counts is None:
-                    yield readers["vectors"].take(high - low), labels
-                else:
-                    yield _take_rows(readers, counts[low:high], "indices", "values"), labels
-        for reader in readers.values():
-            reader.close()
+        with ExitStack() as stack:
+            readers = {part: PieceReader(self._folder / f"{self.name}.{part}.npy") for part in self._writers}
+            for reader in readers.values():
+                stack.callback(reader.close)
+            for start in range(0, self.num_rows, _PIECE_ROWS):
+                num_rows = min(_PIECE_ROWS, self.num_rows - start)
+                label_counts = readers["label_counts"].take(num_rows)
+                entries = (
+                    np.full(num_rows, self._dense_width)
+                    if self._dense_width is not None
+                    else readers["counts"].take(num_rows)
+                )
+                for low, high in _bounded_ranges(entries):
+                    labels = _take_rows(readers, label_counts[low:high], "labels", "weights")
+                    if self._dense_width is not None:
+                        yield readers["vectors"].take(high - low), labels
+                    else:
+                        yield _take_rows(readers, entries[low:high], "indices", "values"), labels
 
     def _append_features(self, rows: SparseRows, counts: FeatureCounts | None) -> None:
         assert rows.values is not None
         if counts is not None:
             counts.add(rows)
+        self.are_counts = self.are_counts and holds_counts(rows)
         if len(rows.indices):
             self.first_feature = min(self.first_feature, int(rows.indices.min()))
             self.last_feature = max(self.last_feature, int(rows.indices.max()))
@@ -135,7 +161,7 @@ def _take_rows(readers: dict[str, PieceReader], counts: NDArray[np.int32], indic
     )
 
 
-def _bounded_ranges(counts: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+def _bounded_ranges(counts: NDArray[Any]) -> Iterator[tuple[int, int]]:
     """Ranges of rows with at most ``_PIECE_ENTRIES`` entries each, or a single row that has more."""
     ends = np.cumsum(counts, dtype=np.int64)
     low = 0

@@ -44,7 +44,7 @@ class ConvertOptions:
             ("min_df", self.min_df >= 1, "1 or more"),
             ("max_df", 0 < self.max_df <= 1, "a share above 0 and at most 1"),
             ("ngrams", 1 <= self.ngrams <= 5, "1 to 5"),
-            ("hash_bits", 0 <= self.hash_bits <= 30, "0 to 30"),
+            ("hash_bits", 0 <= self.hash_bits <= 27, "0 to 27"),
             ("label_separator", bool(self.label_separator), "at least one character"),
             ("split_column", self.split_column >= 0, "0 or more"),
         )

@@ -7,6 +7,7 @@ nothing was taken from it, and it counts as 0 in every metric, as the field has 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +19,21 @@ from owlmine.data.ingest import RawSplit
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store_writer import StoreWriter
 
+Mask = NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
 class WrittenSplit:
     counts: dict[str, Any]
     """For ``meta.json``."""
-    new_rows: Int64
-    """By row of the files: its row in the store, or -1."""
+    removed: Int64
+    """Ascending numbers of the files' points that the store leaves out; few, so they are kept rather than a map."""
+
+    def new_rows(self, rows: Int64) -> Int64:
+        """Rows of the files to rows of the store; -1 for points that were left out."""
+        before = np.searchsorted(self.removed, rows)
+        gone = np.isin(rows, self.removed)
+        return np.where(gone, -1, rows - before)
 
 
 def write_split(
@@ -36,58 +45,82 @@ def write_split(
     keep_empty: bool,
     class_counts: Int64,
 ) -> WrittenSplit:
-    """Writes one split. Labels of classes that train lacks are dropped, then points left without label or feature."""
-    labels_out = writer.sparse(f"{raw.name}.labels", with_values=raw.weighted)
-    dense = plan.queries == "dense"
-    vectors_out = writer.array(f"{raw.name}.queries", np.float32, (plan.num_features,)) if dense else None
-    features_out = None if dense else writer.sparse(f"{raw.name}.features", with_values=True)
-    stray = np.zeros(raw.num_rows, np.bool_)
-    stray[raw.notes.stray_rows] = True
-    kept_rows: list[NDArray[np.bool_]] = []
-    lost_labels = lost_features = unlabelled = dropped_labels = row = 0
+    """Writes one split, and counts the labels of train into ``class_counts``."""
+    out = _SplitWriter(writer, raw.name, plan, weighted=raw.weighted)
+    tally: Counter[str] = Counter(emptied_of_labels=0, emptied_of_features=0, without_label=0, unseen_labels_dropped=0)
+    removed: list[Int64] = []
+    stray = np.array(raw.notes.stray_rows, np.int64)
+    read = row = 0
     for raw_queries, raw_labels in raw.pieces():
         labels = _final_labels(raw_labels, final_ids)
-        dropped_labels += len(raw_labels.indices) - len(labels.indices)
-        points = ~stray[row : row + len(labels)]
+        tally["unseen_labels_dropped"] += len(raw_labels.indices) - len(labels.indices)
+        queries = plan.apply(raw_queries) if isinstance(raw_queries, SparseRows) else raw_queries
+        points = _all_but(stray, row, row + len(labels))
         row += len(labels)
         emptied = points & (raw_labels.counts > 0) & (labels.counts == 0)
-        featureless = np.zeros(len(labels), np.bool_)
-        queries = raw_queries
-        if isinstance(raw_queries, SparseRows):
-            queries = plan.apply(raw_queries)
-            featureless = points & ~emptied & (queries.counts == 0) & ((raw_queries.counts > 0) | plan.from_text)
-        lost_labels += int(emptied.sum())
-        lost_features += int(featureless.sum())
+        featureless = points & ~emptied & _lost_features(raw_queries, queries, plan)
         keep = points if keep_empty else points & ~emptied & ~featureless
-        chosen = np.flatnonzero(keep)
-        labels = labels.take(chosen)
-        unlabelled += int((labels.counts == 0).sum())
-        labels_out.append(labels)
-        if features_out is not None:
-            assert isinstance(queries, SparseRows)
-            features_out.append(queries.take(chosen))
-        elif vectors_out is not None:
-            assert isinstance(queries, np.ndarray)
-            vectors_out.append(queries[chosen])
+        labels = labels.take(np.flatnonzero(keep))
+        out.append(queries, keep, labels)
         if raw.name == "train":
-            class_counts += np.bincount(labels.indices, minlength=len(class_counts))
-        kept_rows.append(keep)
-    kept = np.concatenate(kept_rows) if kept_rows else np.zeros(0, np.bool_)
-    new_rows = np.where(kept, np.cumsum(kept) - 1, -1)[~stray]
+            np.add.at(class_counts, labels.indices, 1)
+        removed.append(read + np.flatnonzero(~keep[points]))
+        read += int(points.sum())
+        tally["emptied_of_labels"] += int(emptied.sum())
+        tally["emptied_of_features"] += int(featureless.sum())
+        tally["without_label"] += int((labels.counts == 0).sum())
     counts = {
-        "points": int(kept.sum()),
-        "points_read": int((~stray).sum()),
-        "emptied_of_labels": lost_labels,
-        "emptied_of_features": lost_features,
-        "without_label": unlabelled,
-        "labels": labels_out.num_entries,
-        "unseen_labels_dropped": dropped_labels,
-        "feature_entries": 0 if features_out is None else features_out.num_entries,
+        "points": out.labels.num_rows,
+        "points_read": read,
+        **tally,
+        **out.sizes,
         "accepted": dict(raw.notes.counts),
     }
-    return WrittenSplit(counts, new_rows)
+    return WrittenSplit(counts, np.concatenate([np.zeros(0, np.int64), *removed]))
+
+
+class _SplitWriter:
+    """The arrays of one split."""
+
+    def __init__(self, writer: StoreWriter, name: str, plan: FeaturePlan, *, weighted: bool) -> None:
+        dense = plan.queries == "dense"
+        self.labels = writer.sparse(f"{name}.labels", with_values=weighted)
+        self._vectors = writer.array(f"{name}.queries", np.float32, (plan.num_features,)) if dense else None
+        self._features = None if dense else writer.sparse(f"{name}.features", with_values=True)
+
+    def append(self, queries: SparseRows | NDArray[np.float32], keep: Mask, labels: SparseRows) -> None:
+        """The kept ones of ``queries``, with their labels."""
+        self.labels.append(labels)
+        if isinstance(queries, SparseRows):
+            assert self._features is not None
+            self._features.append(queries.take(np.flatnonzero(keep)))
+        else:
+            assert self._vectors is not None
+            self._vectors.append(queries[keep])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        features = 0 if self._features is None else self._features.num_entries
+        return {"labels": self.labels.num_entries, "feature_entries": features}
 
 
 def _final_labels(raw: SparseRows, final_ids: Int64) -> SparseRows:
     ids = np.where(raw.indices >= 0, final_ids[raw.indices], -1)
     return SparseRows(raw.offsets, ids, raw.values).select(ids >= 0)
+
+
+def _lost_features(
+    raw: SparseRows | NDArray[np.float32], final: SparseRows | NDArray[np.float32], plan: FeaturePlan
+) -> Mask:
+    """Which rows had features, or text, and have no feature now."""
+    if not isinstance(raw, SparseRows) or not isinstance(final, SparseRows):
+        return np.zeros(len(raw), np.bool_)
+    lost: Mask = (final.counts == 0) & ((raw.counts > 0) | plan.from_text)
+    return lost
+
+
+def _all_but(stray: Int64, start: int, stop: int) -> Mask:
+    """A flag for each of the rows ``start`` to ``stop``: whether it is a point."""
+    points = np.ones(stop - start, np.bool_)
+    points[stray[(stray >= start) & (stray < stop)] - start] = False
+    return points

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from owlmine.data.formats import tables
-from owlmine.data.formats.array_files import NpzMatrix, dense_queries, line_labels, line_texts, number_labels
+from owlmine.data.formats.array_files import NpzMatrix, dense_queries, number_labels
 from owlmine.data.formats.block import LabelFile, PairReader, PointReader, QueryFile
+from owlmine.data.formats.line_files import line_labels, line_texts
 from owlmine.data.formats.memory import MemoryReader
 from owlmine.data.formats.sparse_files import LabelledReader, MatrixFile, SvmlightReader
 from owlmine.data.formats.split_indices import IndexedReader
 from owlmine.data.streams import ByteSource, plain_name
-from owlmine.errors import DataError
+from owlmine.errors import DataError, OwlmineError
 
 _SPLIT_WORDS = {
     "train": "train", "trn": "train", "test": "test", "tst": "test",
     "dev": "dev", "val": "dev", "valid": "dev", "validation": "dev",
 }  # fmt: skip
 _WORD = "|".join(_SPLIT_WORDS)
+
+_FILTER_FILE = re.compile(rf"filter_labels_({_WORD})\.txt", re.IGNORECASE)
 
 _SUFFIX_FORMATS = {
     "txt": "xmc", "svm": "svmlight", "svmlight": "svmlight", "libsvm": "svmlight",
@@ -53,16 +56,14 @@ class Source:
 
 def find_source(path: Path, *, format: str, columns: tables.Columns, split_column: int) -> Source:
     """Recognises the files at ``path``: one file is a train split, a folder holds several."""
-    if not path.exists():
-        raise DataError(path, found="no such file or folder", wanted="a dataset")
-    if path.is_file():
-        name = format if format in POINT_FORMATS else _SUFFIX_FORMATS.get(_suffix(path), "")
-        if not name:
-            raise DataError(
-                path, found=f"a file ending in .{_suffix(path)}", wanted=f"--format {'|'.join(POINT_FORMATS)}"
-            )
-        return Source(name, {"train": POINT_FORMATS[name](path, columns)}, [path])
-    files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    try:
+        if not path.exists():
+            raise DataError(path, found="no such file or folder", wanted="a dataset")
+        if not path.is_dir():
+            return _single_file(path, format, columns)
+        files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    except OSError as error:
+        raise OwlmineError(f"{path}: cannot be read: {error.strerror}") from error
     source = _pairs(files, format) or _split_index(files, format, split_column) or _points(files, format, columns)
     if source is None or "train" not in source.splits:
         raise DataError(
@@ -72,6 +73,14 @@ def find_source(path: Path, *, format: str, columns: tables.Columns, split_colum
         )
     _companions(source, files)
     return source
+
+
+def _single_file(path: Path, format: str, columns: tables.Columns) -> Source:
+    name = _SUFFIX_FORMATS.get(_suffix(path), "") if format == "auto" else format
+    if name not in POINT_FORMATS:
+        found = f"a file ending in .{_suffix(path)}" if format == "auto" else f"one file for the format {format}"
+        raise DataError(path, found=found, wanted=f"a folder, or --format {'|'.join(POINT_FORMATS)}")
+    return Source(name, {"train": POINT_FORMATS[name](path, columns)}, [path])
 
 
 def memory_source(splits: Mapping[str, Any], columns: tables.Columns) -> Source:
@@ -88,6 +97,7 @@ def memory_source(splits: Mapping[str, Any], columns: tables.Columns) -> Source:
             raise DataError(name, found=type(given).__name__, wanted="a pair (queries, labels) or a data frame")
     if "train" not in source.splits:
         raise DataError("splits", found=", ".join(source.splits) or "none", wanted="at least train")
+    source.splits = {split: source.splits[split] for split in _in_order(source.splits)}
     return source
 
 
@@ -95,10 +105,17 @@ def _suffix(path: Path) -> str:
     return plain_name(path).rpartition(".")[2].lower()
 
 
+def _in_order(splits: Iterable[str]) -> list[str]:
+    """Train comes first: it decides which classes and tokens there are."""
+    return sorted(splits, key=["train", "dev", "test"].index)
+
+
 def _by_split(files: list[Path], pattern: str) -> dict[str, Path]:
     """Files whose plain name fits the pattern, by split; ``WORD`` in it stands for the split's word."""
     found: dict[str, Path] = {}
     for file in files:
+        if _FILTER_FILE.fullmatch(plain_name(file)):
+            continue
         match = re.fullmatch(pattern.replace("WORD", f"(?P<word>{_WORD})"), plain_name(file), re.IGNORECASE)
         if match:
             split = _SPLIT_WORDS[match["word"].lower()]
@@ -110,13 +127,15 @@ def _by_split(files: list[Path], pattern: str) -> dict[str, Path]:
 
 def _points(files: list[Path], format: str, columns: tables.Columns) -> Source | None:
     """A file per split, each with queries and labels."""
+    if format != "auto" and format not in POINT_FORMATS:
+        return None
     suffixes = "|".join(_SUFFIX_FORMATS) if format == "auto" else r"[^.]+"
     found = _by_split(files, rf"(?:.*[._-])?WORD\.(?:{suffixes})")
     if "train" not in found:
         return None
     name = format if format in POINT_FORMATS else _SUFFIX_FORMATS[_suffix(found["train"])]
     readers = {}
-    for split in sorted(found, key=["train", "dev", "test"].index):
+    for split in _in_order(found):
         own = format if format in POINT_FORMATS else _SUFFIX_FORMATS[_suffix(found[split])]
         readers[split] = POINT_FORMATS[own](found[split], columns)
     return Source(name, readers, list(found.values()))
@@ -140,7 +159,8 @@ def _pairs(files: list[Path], format: str) -> Source | None:
     if "train" not in queries:
         return None
     readers: dict[str, PointReader] = {}
-    for split, file in sorted(queries.items(), key=lambda item: ["train", "dev", "test"].index(item[0])):
+    for split in _in_order(queries):
+        file = queries[split]
         if split not in labels:
             raise DataError(
                 file,
@@ -156,7 +176,7 @@ def _query_file(path: Path) -> QueryFile:
         return NpzMatrix(path).as_queries()
     if _suffix(path) == "npy":
         return dense_queries(path)
-    if "_X_Xf" in path.name:
+    if "_x_xf" in path.name.lower():
         return MatrixFile.open(path).as_queries()
     return line_texts(path)
 
@@ -166,7 +186,7 @@ def _label_file(path: Path) -> LabelFile:
         return NpzMatrix(path).as_labels()
     if _suffix(path) == "npy":
         return number_labels(path)
-    if "_X_Y" in path.name:
+    if "_x_y" in path.name.lower():
         return MatrixFile.open(path).as_labels()
     return line_labels(path)
 
@@ -175,18 +195,17 @@ def _split_index(files: list[Path], format: str, column: int) -> Source | None:
     """One file with all points, and files that list the points of each split."""
     if format not in ("auto", "split-index"):
         return None
-    data = [file for file in files if re.fullmatch(r"(?:.*_)?data\.txt", plain_name(file), re.IGNORECASE)]
-    lists = {
-        split: file
-        for split, word in (("train", "tr"), ("test", "tst"))
-        for file in files
-        if re.fullmatch(rf"(?:.*_)?{word}Split\.txt", plain_name(file), re.IGNORECASE)
-    }
-    if len(data) != 1 or set(lists) != {"train", "test"}:
-        return None
-    whole = LabelledReader(data[0])
-    readers: dict[str, PointReader] = {split: IndexedReader(whole, file, column) for split, file in lists.items()}
-    return Source("split-index", readers, [data[0], *lists.values()])
+    found: dict[str, Path] = {}
+    for part, word in (("data", "data"), ("train", "trSplit"), ("test", "tstSplit")):
+        fitting = [file for file in files if re.fullmatch(rf"(?:.*_)?{word}\.txt", plain_name(file), re.IGNORECASE)]
+        if not fitting:
+            return None
+        if len(fitting) > 1:
+            raise DataError(fitting[1], found=f"a second {word} file beside {fitting[0].name}", wanted="one")
+        found[part] = fitting[0]
+    whole = LabelledReader(found["data"])
+    readers: dict[str, PointReader] = {split: IndexedReader(whole, found[split], column) for split in ("train", "test")}
+    return Source("split-index", readers, list(found.values()))
 
 
 def _companions(source: Source, files: list[Path]) -> None:
@@ -199,7 +218,7 @@ def _companions(source: Source, files: list[Path]) -> None:
             source.class_features = file
         elif name in ("yf.txt", "y.txt") and source.class_names is None:
             source.class_names = file
-        elif match := re.fullmatch(rf"filter_labels_({_WORD})\.txt", name):
+        elif match := _FILTER_FILE.fullmatch(name):
             source.filters[_SPLIT_WORDS[match[1]]] = file
         else:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ BLOCK_BYTES = 8 << 20
 # One point on one line. A longer line is a file that is not what it claims to be, and would have to fit in memory.
 MAX_LINE_BYTES = 32 << 20
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAGIC = {b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 
 
@@ -37,9 +39,13 @@ class ByteSource:
         self.path = path
         try:
             self._file = path.open("rb")
+            self._size = os.fstat(self._file.fileno()).st_size
         except OSError as error:
             raise OwlmineError(f"{path}: cannot be read: {error.strerror}") from error
-        self._size = max(path.stat().st_size, 1)
+        # An empty file may stand for nothing at all (no pairs to leave out), but not under such a name.
+        if not self._size and path.suffix.lower() in COMPRESSION_SUFFIXES:
+            self._file.close()
+            raise DataError(path, found="an empty file", wanted=f"a {path.suffix.lower()[1:]} stream")
         self.compression = _recognise(self._file)
         self._stream = _decompressed(self._file, self.compression, path)
         self._bytes_out = 0
@@ -47,7 +53,7 @@ class ByteSource:
     def read(self, num_bytes: int) -> bytes:
         try:
             data = self._stream.read(num_bytes)
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        except (EOFError, OSError, ValueError, MemoryError, zlib.error, lzma.LZMAError) as error:
             raise DataError(
                 self.path,
                 found=f"damaged {self.compression or 'file'} after {self._bytes_out:,} good bytes ({error})",
@@ -58,7 +64,7 @@ class ByteSource:
 
     @property
     def progress(self) -> float:
-        return min(self._file.tell() / self._size, 1.0)
+        return min(self._file.tell() / max(self._size, 1), 1.0)
 
     def close(self) -> None:
         self._file.close()
@@ -72,7 +78,7 @@ class ByteSource:
 
 def plain_name(path: Path) -> str:
     """The file's name without its compression suffix."""
-    return path.stem if path.suffix in COMPRESSION_SUFFIXES else path.name
+    return path.stem if path.suffix.lower() in COMPRESSION_SUFFIXES else path.name
 
 
 def read_blocks(path: Path) -> Iterator[tuple[bytes, float]]:
@@ -83,9 +89,10 @@ def read_blocks(path: Path) -> Iterator[tuple[bytes, float]]:
 
 
 def line_blocks(path: Path) -> Iterator[LineBlock]:
-    """The file in blocks of whole lines; the last line may lack its newline."""
-    rest, line = b"", 1
-    for data, progress in read_blocks(path):
+    """The file in blocks of whole lines without a byte-order mark; the last line may lack its newline."""
+    rest, line, mark = b"", 1, _BYTE_ORDER_MARK
+    for piece, progress in read_blocks(path):
+        data, mark = piece.removeprefix(mark), b""
         end = data.rfind(b"\n") + 1
         if not end:
             rest += data
@@ -102,15 +109,13 @@ def line_blocks(path: Path) -> Iterator[LineBlock]:
 
 
 def text_lines(path: Path, *, tally: Callable[[str, int], None] | None = None) -> Iterator[tuple[int, str, float]]:
-    """Decoded lines without their ends, numbered from 1. CRLF ends are tallied, a byte-order mark is taken off."""
+    """Decoded lines without their ends, numbered from 1. CRLF ends are accepted and tallied."""
     for block in line_blocks(path):
         lines = block.data.split(b"\n")
         if not lines[-1]:
             lines.pop()
         for number, raw in enumerate(lines, block.first_line):
             data = raw
-            if number == 1 and data.startswith(b"\xef\xbb\xbf"):
-                data = data[3:]
             if data.endswith(b"\r"):
                 data = data[:-1]
                 if tally is not None:

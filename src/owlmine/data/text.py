@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from owlmine.data.rows import Float32, Int64, SparseRows, offsets_from_counts
 
@@ -107,15 +108,20 @@ class TfIdf:
 class TextVectoriser:
     """A fitted vocabulary and weighting: texts in, feature rows out."""
 
-    def __init__(self, options: TokenOptions, tokens: Sequence[str] | None, tfidf: TfIdf | None) -> None:
+    def __init__(
+        self, options: TokenOptions, tokens: Sequence[str] | None, tfidf: TfIdf | None, kept: NDArray[np.bool_]
+    ) -> None:
+        """``kept`` marks the features in use: hashing meets others, which carry no weight."""
+        self._kept = kept
         self._counter = TokenCounter(options, tokens)
         self._counter.frozen = True
         self.tfidf = tfidf
         self.num_features = self._counter.num_tokens
 
     def transform(self, texts: Sequence[str]) -> SparseRows:
+        """A row of features per text, as a store has it for the same text."""
+        if isinstance(texts, str):
+            raise ValueError("texts is a single string; wanted a list of texts")
         rows = self._counter.count(texts)
-        if self.tfidf is None:
-            return rows
-        # Hashing can meet features that no training document had: they carry no weight.
-        return self.tfidf.apply(rows.select(self.tfidf.frequencies[rows.indices] > 0))
+        rows = rows.select(self._kept[rows.indices])
+        return rows if self.tfidf is None else self.tfidf.apply(rows)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from owlmine.data.formats.block import BLOCK_ROWS, LabelFile, Notes, QueryFile
+from owlmine.data.formats.block import BLOCK_ROWS, LabelFile, Notes, QueryFile, one_line
+from owlmine.data.formats.npy_files import NpyStream, mapped_array
 from owlmine.data.formats.sparse_files import weighted_labels
-from owlmine.data.rows import SparseRows, offsets_from_counts
-from owlmine.data.streams import text_lines
-from owlmine.errors import DataError, excerpt
+from owlmine.data.rows import Int64, SparseRows
+from owlmine.errors import DataError
 
 _MAX_ID = 2**31
+# Numbers per block: rows may be long, so a count of rows alone bounds nothing.
+_BLOCK_ENTRIES = 1 << 21
+# What the standard library raises on damaged archives, besides OSError and ValueError. RuntimeError: encrypted.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError, OverflowError)
 
 
 class NpzMatrix:
@@ -27,10 +33,10 @@ class NpzMatrix:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._archive() as archive:
-            form = bytes(self._small(archive, "format").item())
-            if form != b"csr":
-                raise DataError(path, found=f"a matrix in {form.decode(errors='replace')} form", wanted="csr")
-            shape = self._small(archive, "shape").tolist()
+            form = self._small(archive, "format", "SU", 1)[0]
+            if form not in (b"csr", "csr"):
+                raise DataError(path, found=f"a matrix in the form {form!r}", wanted="csr")
+            shape = [int(length) for length in self._small(archive, "shape", "iu", 2)]
         if len(shape) != 2 or min(shape) < 0 or shape[1] > _MAX_ID:
             raise DataError(path, found=f"shape {shape}", wanted=f"rows x columns, at most {_MAX_ID} columns")
         self.num_rows, self.num_columns = shape
@@ -39,30 +45,32 @@ class NpzMatrix:
         del notes
         with (
             self._archive() as archive,
-            self._member(archive, "indptr") as offsets,
-            self._member(archive, "indices") as indices,
-            self._member(archive, "data") as values,
+            self._member(archive, "indptr", "iu") as offsets,
+            self._member(archive, "indices", "iu") as indices,
+            self._member(archive, "data", "biuf") as values,
         ):
-            end = int(offsets.take(1)[0])
-            if offsets.num_rows != self.num_rows + 1 or end != 0 or indices.num_rows != values.num_rows:
+            fits = offsets.num_items == self.num_rows + 1 and indices.num_items == values.num_items
+            if not fits or int(offsets.take(1)[0]) != 0:
                 raise DataError(self.path, found="arrays of unfitting lengths", wanted="a valid csr matrix")
+            end = 0
             for start in range(0, self.num_rows, BLOCK_ROWS):
-                stop = min(start + BLOCK_ROWS, self.num_rows)
-                ends = offsets.take(stop - start).astype(np.int64)
-                counts = np.diff(ends, prepend=end)
-                end = int(ends[-1])
-                if counts.min() < 0 or end > indices.num_rows:
+                ends = offsets.take(min(BLOCK_ROWS, self.num_rows - start)).astype(np.int64)
+                bounds = np.concatenate([[end], ends])
+                if ends[-1] > indices.num_items or (bounds[1:] < bounds[:-1]).any():
                     raise DataError(
                         self.path, found=f"offsets out of order near row {start}", wanted="a valid csr matrix"
                     )
-                num_entries = int(counts.sum())
-                rows = SparseRows(
-                    offsets_from_counts(counts),
-                    indices.take(num_entries).astype(np.int64),
-                    values.take(num_entries).astype(np.float32),
+                end = int(ends[-1])
+                for low, high in _bounded_ranges(bounds):
+                    rows = _take_rows(bounds[low : high + 1], indices, values)
+                    check_rows(rows, self.num_columns, str(self.path), start + low)
+                    yield rows, (start + high) / self.num_rows
+            if end != indices.num_items:
+                raise DataError(
+                    self.path, found=f"{indices.num_items - end:,} entries behind the last row", wanted="none"
                 )
-                check_rows(rows, self.num_columns, str(self.path), start)
-                yield rows, stop / self.num_rows
+            for member in (offsets, indices, values):
+                member.finish()
 
     def as_queries(self) -> QueryFile:
         return QueryFile(self.path, "sparse", self.num_columns, lambda notes: iter(self.parts(notes)))
@@ -79,43 +87,51 @@ class NpzMatrix:
         try:
             with zipfile.ZipFile(self.path) as archive:
                 yield archive
-        except (zipfile.BadZipFile, EOFError, OSError, ValueError, KeyError) as error:
-            if isinstance(error, DataError):
-                raise
+        except DataError:
+            raise
+        except (*_ZIP_ERRORS, OSError, ValueError, KeyError) as error:
             raise DataError(
                 self.path,
-                found=f"an archive that cannot be read ({error})",
+                found=f"an archive that cannot be read ({one_line(error)})",
                 wanted="a matrix of scipy.sparse.save_npz",
             ) from error
 
     @contextmanager
-    def _member(self, archive: zipfile.ZipFile, name: str) -> Iterator[_NpyStream]:
+    def _member(self, archive: zipfile.ZipFile, name: str, kinds: str) -> Iterator[NpyStream]:
         with archive.open(f"{name}.npy") as file:
-            yield _NpyStream(file)
+            yield NpyStream(file, kinds=kinds)
 
-    def _small(self, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-        with self._member(archive, name) as stream:
-            return stream.take(stream.num_rows)
+    def _small(self, archive: zipfile.ZipFile, name: str, kinds: str, num_items: int) -> list[Any]:
+        with self._member(archive, name, kinds) as stream:
+            if stream.num_items != num_items:
+                raise ValueError(f"{stream.num_items:,} items in {name!r} where {num_items} are wanted")
+            items: list[Any] = stream.take(num_items).tolist()
+            stream.finish()
+            return items
 
 
-class _NpyStream:
-    """The rows of a ``.npy`` stream, front to back; objects (pickles) are refused."""
+def _bounded_ranges(bounds: Int64) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with at most ``_BLOCK_ENTRIES`` entries each, or a single row that has more."""
+    low, num_rows = 0, len(bounds) - 1
+    while low < num_rows:
+        high = int(np.searchsorted(bounds, bounds[low] + _BLOCK_ENTRIES, side="right")) - 1
+        yield low, max(high, low + 1)
+        low = max(high, low + 1)
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        version = npy.read_magic(file)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, self.dtype = read(file)
-        if self.dtype.hasobject or (fortran and len(shape) > 1) or len(shape) > 1:
-            raise ValueError(f"an array of dtype {self.dtype} and shape {shape}")
-        self.num_rows = shape[0] if shape else 1
 
-    def take(self, count: int) -> NDArray[Any]:
-        num_bytes = count * self.dtype.itemsize
-        data = self._file.read(num_bytes)
-        if len(data) != num_bytes:
-            raise EOFError("the archive ends too early")
-        return np.frombuffer(data, self.dtype)
+def _take_rows(bounds: Int64, indices: NpyStream, values: NpyStream) -> SparseRows:
+    num_entries = int(bounds[-1] - bounds[0])
+    return SparseRows(
+        bounds - bounds[0],
+        indices.take(num_entries).astype(np.int64),
+        to_float32(values.take(num_entries)),
+    )
+
+
+def to_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """What does not fit becomes infinite without a warning; the checks that follow refuse it."""
+    with np.errstate(over="ignore"):
+        return np.array(values, np.float32)
 
 
 def check_rows(rows: SparseRows, num_columns: int, source: str, first_row: int) -> None:
@@ -128,10 +144,11 @@ def check_rows(rows: SparseRows, num_columns: int, source: str, first_row: int) 
     bad = ~np.isfinite(rows.values)
     if bad.any():
         place = int(np.argmax(bad))
-        raise _bad_entry(rows, place, source, first_row, f"the value {rows.values[place]}", "a finite number")
+        found = f"the value {rows.values[place]}"
+        raise _bad_entry(rows, place, source, first_row, found, "a number that is finite in float32")
     keys = np.sort(rows.row_ids * num_columns + rows.indices)
     if len(keys) and (twice := keys[1:] == keys[:-1]).any():
-        row, column = divmod(int(keys[np.argmax(twice)]), num_columns)
+        row, column = divmod(int(keys[:-1][twice][0]), num_columns)
         raise DataError(source, found=f"column {column} twice in row {first_row + row}", wanted="each column once")
 
 
@@ -141,16 +158,17 @@ def _bad_entry(rows: SparseRows, place: int, source: str, first_row: int, found:
 
 def dense_queries(path: Path) -> QueryFile:
     """Vectors in a ``.npy`` file, one row per point."""
-    array = _mapped(path)
-    if array.ndim != 2 or array.dtype.kind not in "fiu":
+    array = mapped_array(path)
+    if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.shape[1]:
         raise DataError(path, found=f"dtype {array.dtype}, shape {array.shape}", wanted="numbers, points x dimensions")
+    num_rows = max(min(BLOCK_ROWS, _BLOCK_ENTRIES // array.shape[1]), 1)
 
     def parts(notes: Notes) -> Iterator[tuple[NDArray[Any], float]]:
         del notes
-        for start in range(0, len(array), BLOCK_ROWS):
-            rows = np.array(array[start : start + BLOCK_ROWS], np.float32)
+        for start in range(0, len(array), num_rows):
+            rows = to_float32(array[start : start + num_rows])
             check_dense(rows, str(path), start)
-            yield rows, min((start + BLOCK_ROWS) / len(array), 1.0)
+            yield rows, min((start + num_rows) / len(array), 1.0)
 
     return QueryFile(path, "dense", array.shape[1], parts)
 
@@ -168,66 +186,20 @@ def check_dense(rows: NDArray[np.float32], source: str, first_row: int) -> None:
 
 def number_labels(path: Path) -> LabelFile:
     """One class number per point in a ``.npy`` file; -1 stands for no label."""
-    array = _mapped(path)
+    array = mapped_array(path)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(path, found=f"dtype {array.dtype}, shape {array.shape}", wanted="one integer per point")
-    if int(array.max(initial=-1)) >= _MAX_ID or int(array.min(initial=0)) < -1:
-        raise DataError(path, found=f"class numbers {array.min()} to {array.max()}", wanted=f"-1 to {_MAX_ID - 1}")
 
     def parts(notes: Notes) -> Iterator[SparseRows]:
         del notes
         for start in range(0, len(array), BLOCK_ROWS):
-            numbers = np.array(array[start : start + BLOCK_ROWS], np.int64)
-            yield SparseRows(offsets_from_counts(numbers >= 0), numbers[numbers >= 0], None)
+            given = array[start : start + BLOCK_ROWS]
+            bad = (given < -1) | (given >= _MAX_ID)
+            if bad.any():
+                row = int(np.argmax(bad))
+                raise DataError(path, found=f"{given[row]} in row {start + row}", wanted=f"-1 to {_MAX_ID - 1}")
+            numbers = given.astype(np.int64)
+            labelled = numbers >= 0
+            yield SparseRows(np.concatenate([[0], np.cumsum(labelled)]), numbers[labelled], None)
 
     return LabelFile(path, None, parts)
-
-
-def line_labels(path: Path) -> LabelFile:
-    """A line per point with its class numbers, parted by commas or blanks; an empty line is a point without labels."""
-
-    def parts(notes: Notes) -> Iterator[SparseRows]:
-        counts: list[int] = []
-        classes: list[int] = []
-        for number, line, _ in text_lines(path, tally=notes.tally):
-            fields = line.replace(",", " ").split()
-            for field in fields:
-                if not (field.isascii() and field.isdigit()) or int(field) >= _MAX_ID:
-                    raise DataError(path, line=number, found=excerpt(field), wanted="a class number, 0 or more")
-            numbers = list(dict.fromkeys(map(int, fields)))
-            notes.tally("duplicate_labels", len(fields) - len(numbers))
-            counts.append(len(numbers))
-            classes.extend(numbers)
-            if len(counts) == BLOCK_ROWS:
-                yield SparseRows(offsets_from_counts(np.array(counts)), np.array(classes, np.int64), None)
-                counts, classes = [], []
-        if counts:
-            yield SparseRows(offsets_from_counts(np.array(counts)), np.array(classes, np.int64), None)
-
-    return LabelFile(path, None, parts)
-
-
-def line_texts(path: Path) -> QueryFile:
-    """A text per line."""
-
-    def parts(notes: Notes) -> Iterator[tuple[list[str], float]]:
-        texts: list[str] = []
-        for _, line, progress in text_lines(path, tally=notes.tally):
-            texts.append(line)
-            if len(texts) == BLOCK_ROWS:
-                yield texts, progress
-                texts = []
-        if texts:
-            yield texts, 1.0
-
-    return QueryFile(path, "text", None, parts)
-
-
-def _mapped(path: Path) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise DataError(
-            path, found=f"a file that cannot be mapped ({error})", wanted="an array of numpy.save"
-        ) from error
-    return array

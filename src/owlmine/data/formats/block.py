@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class Notes:
     """What a reader accepted but wants told: counts by name, and row numbers that turned out to be no points."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    stray_rows: list[int] = field(default_factory=list)
+    stray_rows: array[int] = field(default_factory=lambda: array("q"))
 
     def tally(self, name: str, count: int) -> None:
         if count:
@@ -70,6 +71,11 @@ class PointReader(Protocol):
         """The bound of class numbers where the source states it; None where labels are names or unbounded."""
 
     def blocks(self, notes: Notes) -> Iterator[Block]: ...
+
+
+def one_line(error: Exception) -> str:
+    """What another library says of a file, without its line breaks."""
+    return " ".join(str(error).split())
 
 
 class RowBuffer:
@@ -107,6 +113,8 @@ class LabelFile:
     path: Path
     num_classes: int | None
     parts: Callable[[Notes], Iterator[SparseRows]]
+    has_lines: bool = False
+    """Whether an empty row at the end may be a stray blank line."""
 
 
 class PairReader:
@@ -121,14 +129,19 @@ class PairReader:
     def blocks(self, notes: Notes) -> Iterator[Block]:
         labels = RowBuffer(self._labels.parts(notes))
         num_rows = 0
-        for queries, progress in self._queries.parts(notes):
-            rows = labels.take(len(queries))
+        for given, progress in self._queries.parts(notes):
+            queries, rows = given, labels.take(len(given))
             if len(rows) < len(queries):
-                raise self._mismatch(num_rows + len(rows), f"at least {num_rows + len(queries):,}")
-            num_rows += len(queries)
+                if not isinstance(queries, list) or any(queries[len(rows) :]):
+                    raise self._mismatch(num_rows + len(rows), f"at least {num_rows + len(queries):,}")
+                notes.tally("blank_lines", len(queries) - len(rows))
+                queries = queries[: len(rows)]
+            num_rows += len(rows)
             yield Block(queries, RowLabels(rows.offsets, rows.indices.astype(np.int64), rows.values), progress)
-        if extra := len(labels.take(1)):
-            raise self._mismatch(num_rows + extra, f"{num_rows:,}", more=True)
+        while extra := labels.take(BLOCK_ROWS):
+            if len(extra.indices) or not self._labels.has_lines:
+                raise self._mismatch(num_rows + len(extra), f"{num_rows:,}", more=True)
+            notes.tally("blank_lines", len(extra))
 
     def _mismatch(self, found: int, wanted: str, *, more: bool = False) -> DataError:
         return DataError(

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from owlmine.data.formats.array_files import check_dense, check_rows
+from owlmine.data.formats.array_files import check_dense, check_rows, to_float32
 from owlmine.data.formats.block import BLOCK_ROWS, Block, Notes, Queries, QueryKind, RowLabels
+from owlmine.data.formats.label_cells import BadCellError, label_of, shown
 from owlmine.data.rows import SparseRows, offsets_from_counts
 from owlmine.errors import DataError
+
+_MAX_ID = 2**31
 
 
 class MemoryReader:
@@ -39,7 +42,7 @@ class MemoryReader:
         if self.kind == "text":
             return list(self._queries[start:stop])
         if self.kind == "dense":
-            rows = np.array(self._queries[start:stop], np.float32)
+            rows = to_float32(self._queries[start:stop])
             check_dense(rows, self.source, start)
             return rows
         assert self.num_features is not None
@@ -50,26 +53,39 @@ class MemoryReader:
 
 def _known_queries(queries: Any, source: str) -> tuple[Any, QueryKind, int | None]:
     if sparse.issparse(queries):
-        return sparse.csr_matrix(queries), "sparse", int(queries.shape[1])
+        matrix = _known_matrix(queries, "queries", source)
+        if matrix.shape[1] > _MAX_ID:
+            raise DataError(source, found=f"{matrix.shape[1]:,} features", wanted=f"at most {_MAX_ID:,}")
+        return matrix, "sparse", int(matrix.shape[1])
     if hasattr(queries, "to_list"):  # a pandas column
         queries = queries.to_list()
-    if isinstance(queries, np.ndarray) and queries.dtype.kind in "fiu" and queries.ndim == 2:
+    if isinstance(queries, np.ndarray) and queries.dtype.kind in "biuf" and queries.ndim == 2 and queries.shape[1]:
         return queries, "dense", int(queries.shape[1])
-    if isinstance(queries, Sequence | np.ndarray) and all(isinstance(text, str) for text in queries):
-        return queries, "text", None
+    if isinstance(queries, Sequence | np.ndarray) and not isinstance(queries, str):
+        bad = next((row for row, text in enumerate(queries) if not isinstance(text, str)), None)
+        if bad is None:
+            return queries, "text", None
+        raise DataError(source, found=f"{shown(queries[bad])} as query {bad}", wanted="CSR, a 2-d array, or texts")
     raise DataError(source, found=f"queries of type {type(queries).__name__}", wanted="CSR, a 2-d array, or texts")
 
 
 def _known_labels(labels: Any, source: str) -> tuple[Any, int | None]:
-    if isinstance(labels, np.ndarray) and labels.ndim == 2:
-        labels = sparse.csr_matrix(labels)
-    if sparse.issparse(labels):
-        return sparse.csr_matrix(labels), int(labels.shape[1])
+    if sparse.issparse(labels) or (isinstance(labels, np.ndarray) and labels.ndim == 2):
+        matrix = _known_matrix(labels, "labels", source)
+        return matrix, int(matrix.shape[1])
     if hasattr(labels, "to_list"):
         labels = labels.to_list()
     if isinstance(labels, Sequence | np.ndarray) and not isinstance(labels, str):
         return labels, None
     raise DataError(source, found=f"labels of type {type(labels).__name__}", wanted="CSR, an indicator array, or lists")
+
+
+def _known_matrix(given: Any, what: str, source: str) -> Any:
+    if given.ndim != 2 or given.dtype.kind not in "biuf":
+        raise DataError(
+            source, found=f"{what} of dtype {given.dtype}, shape {given.shape}", wanted="a matrix of real numbers"
+        )
+    return sparse.csr_matrix(given)
 
 
 def _label_rows(labels: Any, start: int, stop: int, num_classes: int | None, source: str, notes: Notes) -> RowLabels:
@@ -82,11 +98,11 @@ def _label_rows(labels: Any, start: int, stop: int, num_classes: int | None, sou
     counts: list[int] = []
     names: list[str] = []
     for row, given in enumerate(labels[start:stop], start):
-        items = [given] if isinstance(given, str | int | np.integer) else list(given)
-        for item in items:
-            if not isinstance(item, str | int | np.integer) or isinstance(item, bool) or item == "":
-                raise DataError(source, found=f"the label {item!r} in row {row}", wanted="a name or a whole number")
-        unique = list(dict.fromkeys(map(str, items)))
+        items = given if isinstance(given, list | tuple | np.ndarray) else [given]
+        try:
+            unique = list(dict.fromkeys(label_of(item) for item in items))
+        except BadCellError as error:
+            raise DataError(source, found=f"{error.found} in row {row}", wanted=error.wanted) from None
         notes.tally("duplicate_labels", len(items) - len(unique))
         counts.append(len(unique))
         names.extend(unique)
@@ -98,7 +114,7 @@ def _csr_rows(matrix: Any, start: int, stop: int) -> SparseRows:
     return SparseRows(
         matrix.indptr[start : stop + 1].astype(np.int64) - low,
         matrix.indices[low:high].astype(np.int64),
-        matrix.data[low:high].astype(np.float32),
+        to_float32(matrix.data[low:high]),
     )
 
 

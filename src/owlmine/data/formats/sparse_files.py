@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from owlmine.errors import DataError, excerpt
 
 _HEADER_BYTES = 200
 _MAX_ID = 2**31
+_MAX_ROWS = 2**62
 
 
 def read_header(path: Path, names: tuple[str, ...]) -> tuple[int, ...]:
@@ -32,6 +34,9 @@ def read_header(path: Path, names: tuple[str, ...]) -> tuple[int, ...]:
     numbers = tuple(int(field) for field in first.split())
     if len(numbers) != len(names):
         raise DataError(path, line=1, found=excerpt(first.strip()), wanted=wanted)
+    for name, number in zip(names, numbers, strict=True):
+        if number > _MAX_ROWS:
+            raise DataError(path, line=1, found=f"{number} {name}", wanted=f"at most {_MAX_ROWS}")
     for name, number in zip(names[1:], numbers[1:], strict=True):
         if number > _MAX_ID:
             raise DataError(path, line=1, found=f"{number} {name}", wanted=f"at most {_MAX_ID}")
@@ -48,10 +53,10 @@ class LabelledReader:
         self.num_points, self.num_features, self.num_classes = read_header(path, ("points", "features", "classes"))
 
     def blocks(self, notes: Notes) -> Iterator[Block]:
-        blank: list[int] = []
+        blank = array("q")
         num_rows = 0
         for parsed, line, progress in _parsed(self.path, Grammar.LABELLED, self.num_features, self.num_classes, notes):
-            blank.extend((parsed.blank_rows + num_rows).tolist())
+            blank.frombytes((parsed.blank_rows + num_rows).tobytes())
             num_rows += len(parsed.labels)
             if num_rows - len(blank) > self.num_points:
                 surplus = np.delete(np.arange(len(parsed.labels)), parsed.blank_rows)[
@@ -91,7 +96,7 @@ class SvmlightReader:
     def blocks(self, notes: Notes) -> Iterator[Block]:
         num_rows = 0
         for parsed, _, progress in _parsed(self.path, Grammar.SVMLIGHT, None, None, notes):
-            notes.stray_rows.extend((parsed.blank_rows + num_rows).tolist())
+            notes.stray_rows.frombytes((parsed.blank_rows + num_rows).tobytes())
             notes.tally("blank_lines", len(parsed.blank_rows))
             num_rows += len(parsed.labels)
             names = [str(label) for label in parsed.labels.indices.tolist()]

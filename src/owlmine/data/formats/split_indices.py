@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,14 +23,13 @@ class IndexedReader:
     def __init__(self, whole: LabelledReader, list_file: Path, column: int) -> None:
         self._whole, self.source = whole, f"{whole.source} ({list_file.name})"
         self.num_features, self.num_classes = whole.num_features, whole.num_classes
-        self._wanted = np.zeros(whole.num_points, np.bool_)
-        self._wanted[_read_column(list_file, column, whole.num_points)] = True
+        self._rows = np.unique(_read_column(list_file, column, whole.num_points))
 
     def blocks(self, notes: Notes) -> Iterator[Block]:
         inner, row = Notes(), 0
         for block in self._whole.blocks(inner):
             stop = row + len(block.labels)
-            chosen: Int64 = np.flatnonzero(self._wanted[row:stop])
+            chosen: Int64 = self._rows[slice(*np.searchsorted(self._rows, (row, stop)))] - row
             assert isinstance(block.queries, SparseRows)
             assert isinstance(block.labels.classes, np.ndarray)
             labels = SparseRows(block.labels.offsets, block.labels.classes, None).take(chosen)
@@ -45,7 +45,7 @@ class IndexedReader:
 
 
 def _read_column(path: Path, column: int, num_points: int) -> Int64:
-    rows: list[int] = []
+    rows = array("q")
     for number, line, _ in text_lines(path):
         fields = line.split()
         if not fields:
@@ -58,7 +58,8 @@ def _read_column(path: Path, column: int, num_points: int) -> Int64:
                 wanted=f"more than {column} (--split-column)",
             )
         field = fields[column]
-        if not (field.isascii() and field.isdigit()) or not 1 <= int(field) <= num_points:
+        # Python refuses to read thousands of digits as a number.
+        if not (field.isascii() and field.isdigit() and len(field) < 19) or not 1 <= int(field) <= num_points:
             raise DataError(path, line=number, found=excerpt(field), wanted=f"a point from 1 to {num_points}")
         rows.append(int(field) - 1)
     if not rows:

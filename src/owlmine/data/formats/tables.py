@@ -5,20 +5,24 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from owlmine.data.formats.block import Block, Notes, QueryKind, RowLabels
+from owlmine.data.formats.block import Block, Notes, QueryKind, RowLabels, one_line
+from owlmine.data.formats.label_cells import BadCellError, labels_of, text_of
 from owlmine.data.rows import offsets_from_counts
 from owlmine.data.streams import MAX_LINE_BYTES, ByteSource, text_lines
 from owlmine.errors import DataError, OwlmineError, excerpt
 
 # Texts are long and live as Python objects: fewer rows a block than for numbers.
 _BLOCK_ROWS = 1 << 12
+_BLOCK_CHARS = 1 << 22
 _TEXT_COLUMNS = ("text", "title", "query")
 _LABEL_COLUMNS = ("labels", "label", "target_ind", "classes", "class", "tags")
 
@@ -35,6 +39,11 @@ class Columns:
     labels: str | None = None
     separator: str = ";"
     """Parts the labels inside one cell of text; a cell that is a JSON list needs none."""
+
+    def may_use(self, name: str) -> bool:
+        """Whether a column of this name could matter, so that others need not be read."""
+        usual = (*_TEXT_COLUMNS, "content", *_LABEL_COLUMNS, "target_rel")
+        return name in usual or name == self.labels or name in (self.text or "").split(",")
 
 
 class TableReader:
@@ -56,14 +65,14 @@ class TableReader:
             if not label_column:
                 text_columns, label_column = self._choose(cells, number)
             try:
-                text = " ".join(_text(cells, column) for column in text_columns)
-                labels, weights = _labels(cells, label_column, self._columns.separator)
-            except _BadCellError as error:
-                raise self._error(number, *error.args) from None
+                text = " ".join(text_of(cells, column) for column in text_columns)
+                labels, weights = labels_of(cells, label_column, self._columns.separator)
+            except BadCellError as error:
+                raise self._error(number, error.found, error.wanted) from None
             with_comma += self._columns.separator != "," and any("," in label for label in labels)
             notes.tally("duplicate_labels", pending.add(text, labels, weights))
             num_rows += 1
-            if len(pending.texts) == _BLOCK_ROWS:
+            if len(pending.texts) == _BLOCK_ROWS or pending.num_chars > _BLOCK_CHARS:
                 yield pending.block(progress)
                 pending = _Pending()
         if pending.texts:
@@ -98,26 +107,26 @@ class TableReader:
         return DataError(self.source, found=f"{found} in row {number}", wanted=wanted)
 
 
-class _BadCellError(Exception):
-    """What was found in a cell and what was wanted; the reader adds the place."""
-
-
 class _Pending:
     """Points on their way into a block."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.num_chars = 0
         self._counts: list[int] = []
         self._labels: list[str] = []
         self._weights: list[float] = []
 
     def add(self, text: str, labels: list[str], weights: list[float] | None) -> int:
         """Keeps the first of equal labels; returns how many were left out."""
-        unique = dict(zip(reversed(labels), reversed(weights or [1.0] * len(labels)), strict=True))
+        unique: dict[str, float] = {}
+        for label, weight in zip(labels, weights or repeat(1.0), strict=False):
+            unique.setdefault(label, weight)
         self.texts.append(text)
+        self.num_chars += len(text)
         self._counts.append(len(unique))
-        self._labels.extend(reversed(unique))
-        self._weights.extend(reversed(unique.values()))
+        self._labels.extend(unique)
+        self._weights.extend(unique.values())
         return len(labels) - len(unique)
 
     def block(self, progress: float) -> Block:
@@ -128,63 +137,6 @@ class _Pending:
             None if (weights == 1).all() else weights,
         )
         return Block(self.texts, labels, progress)
-
-
-def _text(cells: dict[str, Any], column: str) -> str:
-    value = cells.get(column)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise _BadCellError(f"{excerpt(repr(value))} in column {column!r}", "text")
-    return value
-
-
-def _labels(cells: dict[str, Any], column: str, separator: str) -> tuple[list[str], list[float] | None]:
-    value = cells.get(column)
-    if isinstance(value, str):
-        stripped = value.strip()
-        if stripped.startswith("["):
-            value = _json_list(stripped, column)
-        else:
-            return [label for label in (piece.strip() for piece in value.split(separator)) if label], None
-    if value is None:
-        return [], None
-    if isinstance(value, dict):
-        return [_label(key, column) for key in value], [_weight(item, column) for item in value.values()]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return [str(value)], None
-    if not isinstance(value, (list, tuple)):
-        raise _BadCellError(f"{excerpt(repr(value))} in column {column!r}", "a list of labels")
-    labels = [_label(item, column) for item in value]
-    relevance = cells.get("target_rel") if column == "target_ind" else None
-    if relevance is None:
-        return labels, None
-    if not isinstance(relevance, list) or len(relevance) != len(labels):
-        raise _BadCellError("'target_rel' that does not fit 'target_ind'", "a weight per label")
-    return labels, [_weight(item, "target_rel") for item in relevance]
-
-
-def _json_list(text: str, column: str) -> list[Any]:
-    try:
-        value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        raise _BadCellError(f"{excerpt(text)} in column {column!r}", "a JSON list of labels") from None
-    assert isinstance(value, list)
-    return value
-
-
-def _label(item: Any, column: str) -> str:
-    if isinstance(item, str) and item:
-        return item
-    if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
-        return str(item)
-    raise _BadCellError(f"{excerpt(repr(item))} among the labels of column {column!r}", "a name or a whole number")
-
-
-def _weight(item: Any, column: str) -> float:
-    if isinstance(item, (int, float)) and not isinstance(item, bool) and math.isfinite(item) and item > 0:
-        return float(item)
-    raise _BadCellError(f"the weight {excerpt(repr(item))} in column {column!r}", "a positive number")
 
 
 def json_lines(path: Path, columns: Columns) -> TableReader:
@@ -203,12 +155,12 @@ def json_lines(path: Path, columns: Columns) -> TableReader:
                     path,
                     line=number,
                     found=f"{excerpt(line)} ({error.msg}, column {error.colno})",
-                    wanted="a JSON object",
+                    wanted="one JSON object per line",
                 ) from None
-            except (UnicodeEncodeError, RecursionError, ValueError) as error:
+            except (RecursionError, ValueError) as error:
                 raise DataError(path, line=number, found=f"JSON with {error}", wanted="a JSON object of text") from None
             if not isinstance(cells, dict):
-                raise DataError(path, line=number, found=excerpt(line), wanted="a JSON object")
+                raise DataError(path, line=number, found=excerpt(line), wanted="one JSON object per line")
             yield number, cells, progress
 
     return TableReader(str(path), rows, columns, "line")
@@ -218,25 +170,27 @@ def delimited(path: Path, columns: Columns, delimiter: str) -> TableReader:
     """csv or tsv with a header line; a quoted cell may span lines."""
 
     def rows(notes: Notes) -> Iterator[Row]:
-        position = [0, 0.0]
+        progress = [0.0]
 
         def lines() -> Iterator[str]:
-            for number, line, progress in text_lines(path, tally=notes.tally):
-                position[:] = number, progress
+            for number, line, progress[0] in text_lines(path, tally=notes.tally):
                 if "\0" in line:
                     raise DataError(path, line=number, found="a NUL byte", wanted="text")
                 yield line + "\n"
 
         csv.field_size_limit(MAX_LINE_BYTES)
         reader = csv.reader(lines(), delimiter=delimiter, strict=True)
+        header: list[str] = []
+        next_number = 1
         try:
-            header = next(reader, None)
-            if header is None:
-                raise DataError(path, found="an empty file", wanted="a header line with the columns' names")
             for cells in reader:
-                number = int(position[0])
+                # A quoted cell may span lines: a row is told by its first.
+                number, next_number = next_number, reader.line_num + 1
                 if not cells:
                     notes.tally("blank_lines", 1)
+                    continue
+                if not header:
+                    header = _checked_header(path, cells, number)
                     continue
                 if len(cells) != len(header):
                     raise DataError(
@@ -245,13 +199,19 @@ def delimited(path: Path, columns: Columns, delimiter: str) -> TableReader:
                         found=f"{len(cells)} cells",
                         wanted=f"{len(header)}, as in the header",
                     )
-                yield number, dict(zip(header, cells, strict=True)), position[1]
+                yield number, dict(zip(header, cells, strict=True)), progress[0]
         except csv.Error as error:
-            raise DataError(
-                path, line=int(position[0]), found=f"a row that breaks ({error})", wanted="valid csv"
-            ) from None
+            raise DataError(path, line=next_number, found=f"a row that breaks ({error})", wanted="valid csv") from None
+        if not header:
+            raise DataError(path, found="no header", wanted="a line with the columns' names")
 
     return TableReader(str(path), rows, columns, "line")
+
+
+def _checked_header(source: str | Path, names: Sequence[str], line: int | None) -> list[str]:
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(source, line=line, found=f"the column {repeated[0]!r} twice", wanted="each column once")
+    return list(names)
 
 
 def parquet(path: Path, columns: Columns) -> TableReader:
@@ -266,13 +226,18 @@ def parquet(path: Path, columns: Columns) -> TableReader:
         del notes
         try:
             with ByteSource(path), ParquetFile(path) as file:
+                names = _checked_header(path, file.schema_arrow.names, None)
+                used = [name for name in names if columns.may_use(name)]
                 total, number = max(file.metadata.num_rows, 1), 0
-                for batch in file.iter_batches(_BLOCK_ROWS):
+                for batch in file.iter_batches(_BLOCK_ROWS, columns=used):
                     for cells in batch.to_pylist(maps_as_pydicts="strict"):
-                        yield number, cells, number / total
+                        yield number, dict.fromkeys(names) | cells, number / total
                         number += 1
-        except (ArrowException, OSError) as error:
-            raise DataError(path, found=f"a file that cannot be read ({error})", wanted="parquet") from None
+        except OwlmineError:
+            raise
+        # A map with a key twice is a KeyError, text that is not UTF-8 a ValueError, a far date an OverflowError.
+        except (ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+            raise DataError(path, found=f"a file that cannot be read ({one_line(error)})", wanted="parquet") from None
 
     return TableReader(str(path), rows, columns, "row")
 
@@ -282,7 +247,7 @@ def data_frame(frame: Any, columns: Columns, source: str) -> TableReader:
 
     def rows(notes: Notes) -> Iterator[Row]:
         del notes
-        names = [str(name) for name in frame.columns]
+        names = _checked_header(source, [str(name) for name in frame.columns], None)
         for number, values in enumerate(frame.itertuples(index=False, name=None)):
             cells = {
                 name: value.tolist() if isinstance(value, np.ndarray) else None if _missing(value) else value
