@@ -115,9 +115,13 @@ def test_existing_output_is_left_alone(small_folder: Path, tmp_path: Path) -> No
 
 
 def test_failed_writing_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), StoreWriter(tmp_path / "out") as writer:
-        writer.whole_array("x", np.arange(3))
-        raise RuntimeError
+    def write_half() -> None:
+        with StoreWriter(tmp_path / "a" / "b" / "out") as writer:
+            writer.whole_array("x", np.arange(3))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -66,7 +67,7 @@ def describe_command(
     console = Console()
     _print_description(console, data, told)
     if plot is not None:
-        console.print(f"Picture: {plot}", soft_wrap=True)
+        console.print(f"Picture: {escape(str(plot))}", soft_wrap=True)
 
 
 @data_app.command("verify")
@@ -143,7 +144,7 @@ _ACCEPTED = {
 def _print_conversion(console: Console, store: Store) -> None:
     meta = store.meta
     console.print(
-        f"[bold]{store.path}[/]: {store.num_classes:,} classes, {store.num_features:,} features,"
+        f"[bold]{escape(str(store.path))}[/]: {store.num_classes:,} classes, {store.num_features:,} features,"
         f" {meta['queries']} queries; weighting {meta['weighting']['kind']} ({meta['weighting']['why']})",
         soft_wrap=True,
     )
@@ -191,7 +192,7 @@ def _print_description(console: Console, name: str, told: dict[str, Any]) -> Non
         "points\nper class",
         "classes\nper point",
     )
-    table = Table(*columns, title=name)
+    table = Table(*columns, title=escape(name))
     for column in table.columns:
         column.justify = "right"
     table.add_row(

@@ -130,7 +130,7 @@ def _points(files: list[Path], format: str, columns: tables.Columns) -> Source |
     if format != "auto" and format not in POINT_FORMATS:
         return None
     suffixes = "|".join(_SUFFIX_FORMATS) if format == "auto" else r"[^.]+"
-    found = _by_split(files, rf"(?:.*[._-])?WORD\.(?:{suffixes})")
+    found = _by_split(files, rf"(?:.*[._-])?WORD(?:\.raw)?\.(?:{suffixes})")
     if "train" not in found:
         return None
     name = format if format in POINT_FORMATS else _SUFFIX_FORMATS[_suffix(found["train"])]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -57,18 +59,16 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         if self.out.exists() or self.out.is_symlink():
             raise OwlmineError(f"{self.out}: already exists; give a new name or remove it first")
+        self._new_parents = [folder for folder in self.out.parents if not folder.exists()]
         try:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             remove_abandoned(self.out)
-            self._folder = Path(tempfile.mkdtemp(prefix=_partial_prefix(self.out), dir=self.out.parent))
+            self._folder, self._lock = _locked_folder(self.out)
+            self.scratch = self._folder / "scratch"
+            self.scratch.mkdir()
         except OSError as error:
+            self._remove_new_parents()
             raise OwlmineError(f"{self.out}: cannot be written: {error.strerror}") from error
-        self._folder.chmod(0o777 & ~_umask())
-        # The lock dies with this process, however it dies: that tells a folder in use from one left behind.
-        self._lock = os.open(self._folder, os.O_RDONLY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.scratch = self._folder / "scratch"
-        self.scratch.mkdir()
         return self
 
     def __exit__(
@@ -80,10 +80,18 @@ class StoreWriter:
             shutil.rmtree(self._folder, ignore_errors=True)
         finally:
             os.close(self._lock)
+        if error is not None:
+            self._remove_new_parents()
         if isinstance(error, OSError):
             raise OwlmineError(
                 f"{self.out}: cannot be written: {error.strerror or error}; nothing was left behind"
             ) from error
+
+    def _remove_new_parents(self) -> None:
+        """Takes away the folders made on the way to ``out``, as long as nobody has put anything in."""
+        with suppress(OSError):
+            for folder in self._new_parents:
+                folder.rmdir()
 
     def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
         """A new array of the store, to be appended to."""
@@ -138,7 +146,7 @@ class StoreWriter:
 
 def remove_abandoned(out: Path) -> None:
     """Removes what killed writers of the same store left behind; folders of living writers are locked and stay."""
-    for folder in out.parent.glob(_partial_prefix(out) + "*"):
+    for folder in out.parent.glob(glob.escape(_partial_prefix(out)) + "*"):
         lock = os.open(folder, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,6 +154,23 @@ def remove_abandoned(out: Path) -> None:
         except BlockingIOError:
             pass
         finally:
+            os.close(lock)
+
+
+def _locked_folder(out: Path) -> tuple[Path, int]:
+    """A new hidden folder beside ``out``, and a lock on it.
+
+    The lock dies with this process, however it dies: that tells a folder in use from one left behind. Between making
+    and locking, another writer may take the folder for abandoned and remove it; then we try again.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_partial_prefix(out), dir=out.parent))
+        with suppress(FileNotFoundError):
+            folder.chmod(0o777 & ~_umask())
+            lock = os.open(folder, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, lock
             os.close(lock)
 
 
