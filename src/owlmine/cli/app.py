@@ -12,6 +12,7 @@ import typer
 
 import owlmine
 from owlmine.cli.data import data_app
+from owlmine.cli.theory import theory_command
 from owlmine.errors import OwlmineError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(data_app, name="data")
+app.command("theory")(theory_command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -57,7 +59,8 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    print(f"owlmine: error: {message}", file=sys.stderr)
+    one_line = message.replace("\n", "\\n")  # names of files may hold anything
+    print(f"owlmine: error: {one_line}", file=sys.stderr)
     sys.exit(status)
 
 

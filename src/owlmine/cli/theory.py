@@ -1,0 +1,105 @@
+"""``owlmine theory``: mining and negative sampling compared before anything is trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from owlmine.errors import OwlmineError
+
+if TYPE_CHECKING:
+    from owlmine.theory import Compared, Setting
+
+# The names of Setting as the options are called.
+_FLAGS = {"num_classes": "--classes", "pool_size": "--pool", "tops": "--top", "k": "--k"}
+
+
+def theory_command(
+    classes: Annotated[int, typer.Option("--classes", help="How many classes there are: K.")],
+    pool: Annotated[int, typer.Option("--pool", help="How many negatives a pool draws: B.")],
+    top: Annotated[
+        str, typer.Option("--top", help="How many of the pool's hardest to keep; several, parted by commas.")
+    ] = "1,16,64,256",
+    k: Annotated[
+        int, typer.Option("--k", help="How many classes are retrieved; sets the weight of negative sampling.")
+    ] = 5,
+    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw theta into this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
+) -> None:
+    """Compare Top-k' mining with negative sampling: the weights theta of the losses that they estimate.
+
+    Weights have the paper's scale: (K - 1)/(k'B) for each of the k' kept, and (K - 1)/(kB) for each negative of
+    negative sampling, where k is the number retrieved.
+    """
+    # NumPy, SciPy and PyTorch take a second to load, which `owlmine --help` should not.
+    from owlmine.theory import Setting, compare, plot_theta
+
+    try:
+        setting = Setting(num_classes=classes, pool_size=pool, tops=_numbers(top), k=k)
+    except ValueError as error:
+        name, _, rest = str(error).partition(":")
+        raise OwlmineError(f"{_FLAGS[name]}:{rest}") from error
+    compared = list(compare(setting))
+    if plot is not None:
+        plot_theta(setting, compared, plot)
+    if as_json:
+        typer.echo(json.dumps([_as_json(method) for method in compared], indent=1))
+        return
+    console = Console()
+    _print_table(console, setting, compared)
+    if plot is not None:
+        console.print(f"Picture: {plot}", soft_wrap=True)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise OwlmineError(f"--top: given {text!r}; wanted whole numbers parted by commas, such as 1,16,64") from None
+
+
+def _as_json(method: Compared) -> dict[str, Any]:
+    return {
+        "method": method.name,
+        "top": method.top,
+        "vartheta": method.vartheta,
+        "theta_first": method.norms.first,
+        "theta_l1": method.norms.l1,
+        "theta_l2": method.norms.l2,
+        "theta_l2_bound": method.l2_bound,
+        "effective_ranks": method.norms.effective_ranks,
+        "half_rank": method.norms.half_rank,
+        "retrieval_factor": method.factor,
+        "l1_per_factor": method.l1_per_factor,
+    }
+
+
+def _print_table(console: Console, setting: Setting, compared: list[Compared]) -> None:
+    columns = ("θ₁", "‖θ‖₁", "‖θ‖₂", "bound\non ‖θ‖₂", "ranks in\neffect", "c", "‖θ‖₁ / c")
+    title = f"{setting.num_classes:,} classes, pools of {setting.pool_size:,}, {setting.k} retrieved"
+    table = Table("method", *columns, title=title, box=SIMPLE, padding=(0, 1), collapse_padding=True)
+    for column in table.columns:
+        column.justify, column.no_wrap = "right", True
+    table.columns[0].justify = "left"
+    for method in compared:
+        norms = method.norms
+        sizes = (norms.first, norms.l1, norms.l2, method.l2_bound)
+        table.add_row(
+            "sampling" if method.top is None else f"Top-{method.top}",
+            *(f"{size:.3g}" for size in sizes),
+            f"{norms.effective_ranks:,.0f}",
+            f"{method.factor:.3g}",
+            f"{method.l1_per_factor:.3g}",
+        )
+    console.print(table)
+    console.print(
+        f"Paper's scale: Top-k' SNM weighs each of the k' kept (K - 1)/(k'B), negative sampling each of its B negatives"
+        f" (K - 1)/({setting.k}B). Ranks in effect: ‖θ‖₁² / ‖θ‖₂². c: POWL >= c x retrieval loss at k = {setting.k};"
+        " ‖θ‖₁ / c compares methods at equal promise."
+    )

@@ -1,0 +1,101 @@
+"""Top-k' mining beside negative sampling, for the same number of classes and the same pool (paper, section 4).
+
+Weights have the paper's scale. Top-k' SNM gives ϑ = (K - 1)/(k'B) to the k' hardest of the pool, so that θ_1 .. θ_k'
+are 1/k'. Negative sampling gives (K - 1)/(kB) to all B, so that every θ_j is 1/k, where k is how many classes are
+retrieved. ``factor`` is what that buys: POWL >= factor x retrieval loss at k. A bound on the retrieval loss divides
+the loss by it, hence ``l1_per_factor``, which compares methods at equal footing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from owlmine.losses.rank_weights import RankWeights, negative_sampling, top_k
+from owlmine.losses.theta import theta_from_vartheta
+from owlmine.theory.norms import ThetaNorms, l2_bound_from_pool, theta_norms
+from owlmine.theory.surrogate import retrieval_factor
+from owlmine.theory.weights import Float64
+
+# theta is held in memory whole, 8 bytes a class, with its running sum.
+_MOST_CLASSES = 100_000_000
+# Points of a curve: on a log axis more would fall on the same pixels.
+_CURVE_POINTS = 800
+
+
+@dataclass(frozen=True)
+class Setting:
+    """K classes, pools of B, ``tops`` mined from them, k retrieved."""
+
+    num_classes: int
+    pool_size: int
+    tops: tuple[int, ...]
+    k: int = 5
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("num_classes", self.num_classes, 2 <= self.num_classes <= _MOST_CLASSES, f"2 to {_MOST_CLASSES:,}"),
+            ("pool_size", self.pool_size, 1 <= self.pool_size < self.num_classes, f"1 to {self.num_classes - 1}"),
+            ("tops", self.tops, all(1 <= top <= self.pool_size for top in self.tops), f"1 to {self.pool_size} each"),
+            ("tops", self.tops, len(self.tops) > 0, "at least one"),
+            ("tops", self.tops, len(set(self.tops)) == len(self.tops), "each number once"),
+            ("k", self.k, 1 <= self.k < self.num_classes, f"1 to {self.num_classes - 1}"),
+        )
+        for name, given, good, wanted in checks:
+            if not good:
+                raise ValueError(f"{name}: given {given}; wanted {wanted}")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One method. ``top`` is None for negative sampling.
+
+    The curves are taken at ranks spaced evenly on a log axis: theta, and the share of all weight up to that rank.
+    """
+
+    top: int | None
+    vartheta: float
+    norms: ThetaNorms
+    l2_bound: float
+    factor: float
+    curve_ranks: Float64
+    curve_theta: Float64
+    curve_share: Float64
+
+    @property
+    def name(self) -> str:
+        return "negative sampling" if self.top is None else f"Top-{self.top} SNM"
+
+    @property
+    def l1_per_factor(self) -> float:
+        return self.norms.l1 / self.factor
+
+
+def compare(setting: Setting) -> Iterator[Compared]:
+    """The tops in the order given, then negative sampling; one at a time, as theta has K - 1 entries."""
+    sizes = {"pool_size": setting.pool_size, "num_classes": setting.num_classes}
+    for top in setting.tops:
+        yield _compared(top, top_k(top, convention="paper", **sizes), setting)
+    yield _compared(None, negative_sampling(convention="paper", k=setting.k, **sizes), setting)
+
+
+def _compared(top: int | None, weights: RankWeights, setting: Setting) -> Compared:
+    theta = theta_from_vartheta(weights, num_classes=setting.num_classes)
+    ranks = _log_spaced(setting.num_classes - 1)
+    theta_J: Float64 = theta.numpy()
+    return Compared(
+        top=top,
+        vartheta=weights.l1 / weights.kept,
+        norms=theta_norms(theta),
+        l2_bound=l2_bound_from_pool(weights, num_classes=setting.num_classes),
+        factor=retrieval_factor(theta[: setting.k], k=setting.k),
+        curve_ranks=ranks.astype(np.float64),
+        curve_theta=theta_J[ranks - 1],
+        curve_share=np.cumsum(theta_J)[ranks - 1] / weights.l1,
+    )
+
+
+def _log_spaced(last: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.unique(np.geomspace(1, last, _CURVE_POINTS).round().astype(np.int64))
