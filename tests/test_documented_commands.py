@@ -13,7 +13,7 @@ import pytest
 from .conftest import write_points
 
 ROOT = Path(__file__).parent.parent
-_BLOCK = re.compile(r"<!-- run -->\n```(python|)\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"<!-- run -->\n```(python|bash|)\n(.*?)```", re.DOTALL)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 BLOCKS = [
     pytest.param(kind, code, id=f"{page.name}-{number}")
