@@ -8,13 +8,14 @@ from os import PathLike
 class OwlmineError(Exception):
     """Something the user gave cannot be used; the message says what was found and what was wanted."""
 
+    signal: int | None = None
+    """The signal that ended the work, where one did."""
+
 
 class DataError(OwlmineError, ValueError):
     """A file that cannot be read as asked: where, what was found, what was wanted."""
 
-    def __init__(
-        self, path: str | PathLike[str], *, found: str, wanted: str, line: int | None = None
-    ) -> None:
+    def __init__(self, path: str | PathLike[str], *, found: str, wanted: str, line: int | None = None) -> None:
         self.path, self.line, self.found, self.wanted = str(path), line, found, wanted
         place = f"{self.path}, line {line}" if line is not None else self.path
         super().__init__(f"{place}: found {found}; wanted {wanted}")

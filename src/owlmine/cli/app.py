@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import import_module
 from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
 
 import owlmine
-from owlmine.cli.data import data_app
-from owlmine.cli.theory import theory_command
 from owlmine.errors import OwlmineError
+
+# Verb: module and function. A verb is imported when it is asked for, so that none waits for what only others need.
+VERBS = {
+    "data": "owlmine.cli.data:data_app",
+    "train": "owlmine.cli.train:train_command",
+    "evaluate": "owlmine.cli.evaluate:evaluate_command",
+    "predict": "owlmine.cli.predict:predict_command",
+    "theory": "owlmine.cli.theory:theory_command",
+}
 
 app = typer.Typer(
     name="owlmine",
@@ -23,8 +31,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.add_typer(data_app, name="data")
-app.command("theory")(theory_command)
+
+
+def add_verbs(arguments: list[str]) -> None:
+    """Puts the verb that the arguments ask for into the app; all of them where they ask for none of them."""
+    asked = [verb for verb in arguments[:1] if verb in VERBS]
+    for verb in asked or VERBS:
+        module, _, name = VERBS[verb].partition(":")
+        command = getattr(import_module(module), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=verb)
+        else:
+            app.command(verb)(command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -47,9 +65,11 @@ def main() -> None:
     """Runs the command line. What the user can mend ends with one clear line and exit status 2."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
+        add_verbs(sys.argv[1:])
         app()
     except OwlmineError as error:
-        _fail(str(error), 2)
+        # A run that was stopped by a signal ends as the signal would have ended it.
+        _fail(str(error), 128 + error.signal if error.signal else 2)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except BrokenPipeError:

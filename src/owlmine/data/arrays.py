@@ -97,6 +97,10 @@ class StringTable:
         np.cumsum([len(piece) for piece in encoded], out=offsets[1:])
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
 
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bytes and the offsets that the table is made of."""
+        return self._data, self._offsets
+
     def __len__(self) -> int:
         return len(self._offsets) - 1
 

@@ -14,15 +14,16 @@ class Batches:
     """Endless batches of a split: every epoch visits each labelled point once, in an order made from seed and epoch.
 
     The order depends on nothing else, so ``(epoch, position)`` is the whole state. The last batch of an epoch is
-    shorter where the batch size does not divide the number of points.
+    shorter where the batch size does not divide the number of points. ``rows`` restricts the batches to some points.
     """
 
-    def __init__(self, split: Split, *, batch_size: int, seed: int) -> None:
+    def __init__(self, split: Split, *, batch_size: int, seed: int, rows: Int64 | None = None) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; wanted 1 or more")
         self._split, self._batch_size, self._seed = split, batch_size, seed
         # A point without labels has no positive to learn from.
-        self._rows: Int64 = np.flatnonzero(np.diff(split.labels.offsets))
+        labelled = np.flatnonzero(np.diff(split.labels.offsets))
+        self._rows: Int64 = labelled if rows is None else np.intersect1d(labelled, rows)
         if not len(self._rows):
             raise ValueError(f"split {split.name!r} has no labelled point; wanted at least one")
         self.epoch, self._position = 0, 0

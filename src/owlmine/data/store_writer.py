@@ -166,7 +166,7 @@ def _locked_folder(out: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_partial_prefix(out), dir=out.parent))
         with suppress(FileNotFoundError):
-            folder.chmod(0o777 & ~_umask())
+            folder.chmod(0o777 & ~current_umask())
             lock = os.open(folder, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.exists():
@@ -186,7 +186,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _umask() -> int:
+def current_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,0 +1,50 @@
+"""``owlmine train``."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from owlmine.cli.data import ConversionProgress, DataArgument
+from owlmine.cli.options import with_options
+from owlmine.data.datasets import open_dataset
+from owlmine.train.options import TrainOptions
+
+
+@with_options(TrainOptions)
+def train_command(
+    data: DataArgument,
+    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder for the model; must not exist.")],
+    options: TrainOptions,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in that folder.")] = False,
+) -> None:
+    """Train a model, and keep it in a folder.
+
+    Interrupted (Ctrl-C, SIGTERM, a crash), the run goes on with --resume where its last checkpoint is.
+    """
+    from owlmine.train import train
+    from owlmine.train.reporters import BarReporter, LineReporter
+
+    with ConversionProgress() as progress:
+        store = open_dataset(data, progress=progress)
+    console = Console(stderr=True)
+    bar = BarReporter(console) if console.is_terminal else None
+    with bar or nullcontext():
+        predictor = train(
+            store, out, options, resume=resume, reporter=bar or LineReporter(console), data_name=Path(data).name
+        )
+    shown = Console()
+    shape = predictor.retriever.shape
+    shown.print(
+        f"{escape(str(out))}: {shape.num_parameters:,} parameters, {shape.num_classes:,} classes", soft_wrap=True
+    )
+    if predictor.config["history"]:
+        last = predictor.config["history"][-1]
+        figures = ", ".join(f"{name} {last[name]:.2f}" for name in ("P@1", "P@3", "P@5") if name in last)
+        if figures:
+            shown.print(f"On validation points: {figures}. On the test split: owlmine evaluate {escape(str(out))} DATA")

@@ -1,0 +1,123 @@
+"""The paper's encoder: sparse query times a table, ReLU, a linear map, unit length.
+
+Shapes: N points, F features, D dimension, E entries of a batch of sparse rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from owlmine.data.rows import SparseRows
+from owlmine.model.row_table import RowTable, random_rows
+
+
+@dataclass(frozen=True)
+class SparseBatch:
+    """Sparse queries as tensors, in the form that ``embedding_bag`` takes."""
+
+    ids_E: Tensor
+    offsets_N: Tensor
+    values_E: Tensor
+
+    @classmethod
+    def of(cls, rows: SparseRows, device: torch.device) -> SparseBatch:
+        values = np.ones(len(rows.indices), np.float32) if rows.values is None else rows.values
+        return cls(
+            torch.from_numpy(rows.indices.astype(np.int64, copy=False)).to(device),
+            torch.from_numpy(rows.offsets[:-1]).to(device),
+            torch.from_numpy(np.ascontiguousarray(values)).to(device),
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets_N)
+
+
+QueryBatch = SparseBatch | Tensor
+"""Sparse queries, or dense ones [N, F]."""
+
+
+def query_batch(queries: SparseRows | NDArray[Any], device: torch.device) -> QueryBatch:
+    if isinstance(queries, SparseRows):
+        return SparseBatch.of(queries, device)
+    return torch.from_numpy(np.ascontiguousarray(queries, np.float32)).to(device)
+
+
+class Encoder(nn.Module):
+    """Queries to unit vectors: x E, then for each map M: ReLU, times M; then scaled to length 1.
+
+    ``depth`` 1 is the paper's model. The table E is a ``RowTable`` where queries are sparse; for dense queries it is
+    an ordinary parameter, since every row takes part in every step.
+    """
+
+    def __init__(self, *, num_features: int, dim: int, depth: int, dense: bool, table: Tensor) -> None:
+        super().__init__()
+        assert table.shape == (num_features, dim)
+        self.num_features, self.dim, self.depth, self.dense = num_features, dim, depth, dense
+        self.table = RowTable(table)
+        self.projection = nn.Parameter(table) if dense else None
+        self.maps = nn.ParameterList(nn.Parameter(torch.empty(dim, dim, device=table.device)) for _ in range(depth))
+
+    @classmethod
+    def new(
+        cls, *, num_features: int, dim: int, depth: int, dense: bool, generator: torch.Generator, device: torch.device
+    ) -> Encoder:
+        """Random rows and maps. Entries of maps have variance 2 / D, which undoes the halving by the ReLU."""
+        table = random_rows(
+            num_features, dim, std=1 / math.sqrt(dim), unit_rows=False, generator=generator, device=device
+        )
+        encoder = cls(num_features=num_features, dim=dim, depth=depth, dense=dense, table=table)
+        for matrix in encoder.maps:
+            nn.init.normal_(matrix, 0, math.sqrt(2 / dim), generator=generator)
+        return encoder
+
+    def forward(self, queries: QueryBatch) -> Tensor:
+        """[N, D] unit vectors; a query without features becomes 0."""
+        hidden_ND = self._project(queries)
+        for matrix in self.maps:
+            hidden_ND = hidden_ND.relu() @ matrix
+        return functional.normalize(hidden_ND, dim=1, eps=1e-12)
+
+    def _project(self, queries: QueryBatch) -> Tensor:
+        if isinstance(queries, Tensor):
+            weight = self.table.weight if self.projection is None else self.projection
+            return queries @ weight
+        if torch.is_grad_enabled():
+            rows_UD, places_E = self.table.read(queries.ids_E)
+        else:
+            rows_UD, places_E = self.table.weight, queries.ids_E
+        return functional.embedding_bag(
+            places_E, rows_UD, queries.offsets_N, mode="sum", per_sample_weights=queries.values_E
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that is learned, by name."""
+        return {"table": self.table.weight} | {f"map.{i}": matrix.data for i, matrix in enumerate(self.maps)}
+
+
+class IdentityEncoder(nn.Module):
+    """The linear scorer: a query is its own vector, so that scores are linear in the class table."""
+
+    depth = 0
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = self.dim = num_features
+
+    def forward(self, queries: QueryBatch) -> Tensor:
+        if isinstance(queries, Tensor):
+            return queries
+        counts_N = torch.diff(queries.offsets_N, append=queries.offsets_N.new_tensor([len(queries.ids_E)]))
+        dense_NF = queries.values_E.new_zeros(len(queries), self.num_features)
+        rows_E = torch.repeat_interleave(torch.arange(len(queries), device=counts_N.device), counts_N)
+        return dense_NF.index_put((rows_E, queries.ids_E), queries.values_E)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}

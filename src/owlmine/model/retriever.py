@@ -1,0 +1,117 @@
+"""Encoder and class table: scores, and the best classes of a query.
+
+Shapes: N points, K classes, D dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from owlmine.model.encoder import Encoder, IdentityEncoder, QueryBatch
+from owlmine.model.row_table import RowTable, random_rows
+from owlmine.retrieve.exact import exact_top
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What must be known to build a model: the paper's is ``dim=512, depth=1, kind="embedding"``."""
+
+    num_features: int
+    num_classes: int
+    dense: bool = False
+    """Whether queries are dense vectors."""
+    kind: str = "embedding"
+    """``embedding``: unit vectors of queries and classes. ``linear``: scores linear in the query, no hidden layer."""
+    dim: int = 512
+    depth: int = 1
+    """Linear maps behind the table."""
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("num_features", self.num_features >= 1, "1 or more"),
+            ("num_classes", self.num_classes >= 2, "2 or more"),
+            ("kind", self.kind in ("embedding", "linear"), "embedding or linear"),
+            ("dim", self.dim >= 1, "1 or more"),
+            ("depth", 0 <= self.depth <= 8, "0 to 8"),
+        )
+        for name, good, wanted in checks:
+            if not good:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted {wanted}")
+
+    @property
+    def num_parameters(self) -> int:
+        if self.kind == "linear":
+            return self.num_classes * self.num_features
+        return self.dim * (self.num_features + self.depth * self.dim + self.num_classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Retriever(nn.Module):
+    """v_y(x) = <encoder(x), c_y>."""
+
+    encoder: Encoder | IdentityEncoder
+
+    def __init__(self, shape: ModelShape, encoder: Encoder | IdentityEncoder, classes_KD: Tensor) -> None:
+        super().__init__()
+        self.shape, self.encoder = shape, encoder
+        self.classes = RowTable(classes_KD, unit_rows=shape.kind == "embedding")
+
+    @classmethod
+    def new(cls, shape: ModelShape, *, seed: int, device: torch.device | str = "cpu") -> Retriever:
+        """Random unit vectors (embedding), or a class table of zeros (linear: the problem is convex)."""
+        device = torch.device(device)
+        generator = torch.Generator(device).manual_seed(seed)
+        if shape.kind == "linear":
+            table = torch.zeros(shape.num_classes, shape.num_features, device=device)
+            return cls(shape, IdentityEncoder(shape.num_features), table)
+        encoder = Encoder.new(
+            num_features=shape.num_features,
+            dim=shape.dim,
+            depth=shape.depth,
+            dense=shape.dense,
+            generator=generator,
+            device=device,
+        )
+        classes_KD = random_rows(
+            shape.num_classes, shape.dim, std=1.0, unit_rows=True, generator=generator, device=device
+        )
+        return cls(shape, encoder, classes_KD)
+
+    @classmethod
+    def from_tensors(cls, shape: ModelShape, tensors: dict[str, Tensor]) -> Retriever:
+        """Puts a model together from what ``tensors`` gave."""
+        if shape.kind == "linear":
+            return cls(shape, IdentityEncoder(shape.num_features), tensors["classes"])
+        encoder = Encoder(
+            num_features=shape.num_features,
+            dim=shape.dim,
+            depth=shape.depth,
+            dense=shape.dense,
+            table=tensors["table"],
+        )
+        for number, matrix in enumerate(encoder.maps):
+            matrix.data = tensors[f"map.{number}"]
+        return cls(shape, encoder, tensors["classes"])
+
+    @property
+    def device(self) -> torch.device:
+        return self.classes.weight.device
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that is learned, by name; the model's own memory, not copies."""
+        return self.encoder.tensors() | {"classes": self.classes.weight}
+
+    @torch.no_grad()
+    def encode(self, queries: QueryBatch) -> Tensor:
+        vectors: Tensor = self.encoder(queries)
+        return vectors
+
+    def top(self, queries: QueryBatch, k: int) -> tuple[Tensor, Tensor]:
+        """The ``k`` best classes of each query: scores and ids [N, k], best first."""
+        return exact_top(self.encode(queries), self.classes.weight, k)

@@ -1,0 +1,48 @@
+"""The model's README: data, recipe, figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+
+import owlmine
+from owlmine.data.store import Store
+from owlmine.model.predictor import Predictor
+from owlmine.train.options import TrainOptions
+
+
+def model_card(predictor: Predictor, store: Store, options: TrainOptions) -> str:
+    """What somebody who finds this folder wants to know."""
+    shape, history = predictor.retriever.shape, predictor.config["history"]
+    splits = ", ".join(f"{split['points']:,} {name}" for name, split in store.meta["splits"].items())
+    changed = {
+        field.name: value for field in fields(options) if (value := asdict(options)[field.name]) != field.default
+    }
+    lines = [
+        f"# A model that retrieves among {shape.num_classes:,} classes",
+        "",
+        f"Made by owlmine {owlmine.__version__} from `{predictor.config['data']['name']}`: {splits} points,"
+        f" {shape.num_features:,} {store.meta['queries']} features, weighting {store.meta['weighting']['kind']}.",
+        "",
+        f"{shape.num_parameters:,} parameters: {shape.kind}, dimension {shape.dim}, depth {shape.depth}."
+        f" Loss {options.loss}, top {options.top}, {options.epochs:g} epochs, seed {options.seed}.",
+        "",
+        "Options that differ from the defaults: "
+        + (", ".join(f"{k} = {v}" for k, v in changed.items()) or "none")
+        + ".",
+        "",
+    ]
+    if history and "P@1" in history[-1]:
+        lines += ["| epoch | loss | P@1 | P@3 | P@5 |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {record['epoch']:g} | {record['loss']:.4f} |"
+            + "|".join(f" {record.get(name, float('nan')):.2f} " for name in ("P@1", "P@3", "P@5"))
+            + "|"
+            for record in history
+        ]
+        lines += ["", "Precision in percent, on validation points that training did not see."]
+    lines += [
+        "",
+        '```python\nimport owlmine\n\nmodel = owlmine.load("this folder")\nmodel.predict(queries, k=5)\n```',
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,74 @@
+"""Row-sparse steps: what a batch touched moves, nothing else is read or written.
+
+Shapes: R rows of the table, U rows of a step, D dimension.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from owlmine.model.row_table import RowTable
+
+
+class RowOptimizer(Protocol):
+    """Moves the rows that were read since the last step, against their gradients."""
+
+    def step(self, rate: float) -> None: ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """State that changes during training."""
+
+
+class RowSGD:
+    """row -= rate * gradient."""
+
+    def __init__(self, table: RowTable) -> None:
+        self._table = table
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        for touched in self._table.take_touched():
+            gradient_UD = touched.values_UD.grad
+            if gradient_UD is not None:
+                moved_UD = touched.values_UD.detach().add_(gradient_UD, alpha=-rate)
+                self._table.write(touched.ids_U, moved_UD)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+
+class RowAdagrad:
+    """row -= rate * gradient / sqrt(sum of the row's earlier mean squared gradients): one number of state per row."""
+
+    def __init__(self, table: RowTable) -> None:
+        self._table = table
+        self._sums_R = torch.zeros(len(table), device=table.weight.device)
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        for touched in self._table.take_touched():
+            gradient_UD = touched.values_UD.grad
+            if gradient_UD is not None:
+                sums_U = self._sums_R[touched.ids_U] + gradient_UD.square().mean(dim=1)
+                self._sums_R[touched.ids_U] = sums_U
+                steps_UD = gradient_UD * (rate / (sums_U.sqrt() + 1e-10))[:, None]
+                self._table.write(touched.ids_U, touched.values_UD.detach().sub_(steps_UD))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"sums": self._sums_R}
+
+
+def row_optimizer(name: str, table: RowTable) -> RowOptimizer:
+    return RowAdagrad(table) if name == "adaptive" else RowSGD(table)
+
+
+def rate_factor(schedule: str, progress: float) -> float:
+    """What the step sizes are multiplied with after this share of the run (0 to 1)."""
+    if schedule == "linear":
+        return 1.0 - progress
+    if schedule == "cosine":
+        return 0.5 * (1.0 + float(torch.cos(torch.tensor(progress * torch.pi, dtype=torch.float64))))
+    return 1.0

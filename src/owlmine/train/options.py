@@ -1,0 +1,76 @@
+"""The choices of a training run. The command line is made from this class, so a default lives once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from owlmine.losses.modules.registry import LOSSES
+from owlmine.losses.surrogates import surrogate_names
+
+# Losses that the trainer can feed: those of one positive and a pool, or of one positive and all classes.
+TRAINABLE = tuple(name for name, entry in LOSSES.items() if entry.inputs in ("pool", "classes"))
+SCHEDULES = ("linear", "cosine", "constant")
+OPTIMISERS = ("sgd", "adaptive")
+MAX_POOL = 32_768
+
+
+def _option(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How a model is trained; the defaults are the paper's recipe with a warm start."""
+
+    loss: str = _option("bowl", f"Loss: {', '.join(TRAINABLE)}.")
+    top: int = _option(1, "How many of the hardest negatives count, for losses that mine.")
+    pool: int = _option(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
+    surrogate: str = _option("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
+    scale: float = _option(1.0, "Factor on scores inside the loss.")
+    learn_scale: bool = _option(False, "Learn the factor on scores.")
+    power: float = _option(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
+    tail: float = _option(0.0, "Least weight of every negative of the pool.")
+    exclude_known: bool = _option(False, "Leave the other labels of a point out of its pool.")
+    epochs: float = _option(15.0, "Visits to each training point.")
+    batch_size: int = _option(256, "Points per step.")
+    class_rate: float = _option(0.1, "Step size of class vectors.")
+    feature_rate: float = _option(10.0, "Step size of feature vectors.")
+    map_rate: float = _option(0.001, "Step size of the linear maps (and of a learned scale).")
+    momentum: float = _option(0.9, "Momentum of the linear maps.")
+    optimiser: str = _option("sgd", "Row updates: sgd, or adaptive (steps shrink for rows that moved much).")
+    schedule: str = _option("linear", "How step sizes fall: linear (to 0), cosine or constant.")
+    warm_start: bool = _option(True, "Start class vectors from the mean vector of their training points.")
+    kind: str = _option("embedding", "Model: embedding (the paper's), or linear (no hidden layer).")
+    dim: int = _option(512, "Dimension of query and class vectors.")
+    depth: int = _option(1, "Linear maps behind the feature table.")
+    validation: float = _option(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
+    patience: int = _option(0, "Stop after so many epochs without a better validation P@1, and keep the best (0: off).")
+    seed: int = _option(0, "Seed of everything random.")
+    device: str = _option("auto", "cpu, cuda, or auto.")
+    checkpoint_minutes: float = _option(5.0, "Minutes between checkpoints.")
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("loss", self.loss in TRAINABLE, f"one of {', '.join(TRAINABLE)}"),
+            ("top", self.top >= 1, "1 or more"),
+            ("pool", self.pool >= 0, "0 or more"),
+            ("surrogate", self.surrogate in surrogate_names(), f"one of {', '.join(surrogate_names())}"),
+            ("scale", self.scale > 0, "above 0"),
+            ("power", self.power >= 0, "0 or more"),
+            ("tail", self.tail >= 0, "0 or more"),
+            ("epochs", self.epochs > 0, "above 0"),
+            ("batch_size", self.batch_size >= 1, "1 or more"),
+            ("momentum", 0 <= self.momentum < 1, "0 to below 1"),
+            ("optimiser", self.optimiser in OPTIMISERS, f"one of {', '.join(OPTIMISERS)}"),
+            ("schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+            ("validation", 0 <= self.validation < 1, "0 to below 1"),
+            ("patience", self.patience >= 0, "0 or more"),
+            ("seed", 0 <= self.seed < 2**32, "0 to 2^32 - 1"),
+            ("device", self.device in ("auto", "cpu", "cuda"), "auto, cpu or cuda"),
+            ("checkpoint_minutes", self.checkpoint_minutes > 0, "above 0"),
+            *((name, getattr(self, name) > 0, "above 0") for name in ("class_rate", "feature_rate", "map_rate")),
+        )
+        for name, good, wanted in checks:
+            if not good:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted {wanted}")

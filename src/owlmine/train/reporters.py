@@ -1,0 +1,81 @@
+"""A run shown to people: a live bar on a terminal, plain lines elsewhere, nothing in a library."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from owlmine.train.trainer import Progress as RunProgress
+from owlmine.train.trainer import Reporter
+
+_LINE_SECONDS = 10.0
+
+
+class SilentReporter:
+    """Says nothing."""
+
+    def progress(self, progress: RunProgress) -> None:
+        del progress
+
+    def message(self, text: str) -> None:
+        del text
+
+
+class LineReporter:
+    """A line when an epoch ends, and one every few seconds in between."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._last = console, time.monotonic()
+        self._validated: dict[str, float] = {}
+
+    def progress(self, progress: RunProgress) -> None:
+        now = time.monotonic()
+        if progress.validation is self._validated and now - self._last < _LINE_SECONDS:
+            return
+        self._last, self._validated = now, progress.validation
+        self._console.print(f"epoch {progress.epoch:5.2f}  {told(progress)}", soft_wrap=True, highlight=False)
+
+    def message(self, text: str) -> None:
+        self._console.print(escape(text), soft_wrap=True, highlight=False)
+
+
+class BarReporter:
+    """A bar with loss, speed, time left and the last validation figure. A context manager."""
+
+    def __init__(self, console: Console, title: str = "training") -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[told]}"),
+            console=console,
+        )
+        self._task = self._bar.add_task(escape(title), total=None, told="")
+
+    def __enter__(self) -> BarReporter:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def progress(self, progress: RunProgress) -> None:
+        self._bar.update(self._task, total=progress.num_steps, completed=progress.step, told=told(progress))
+
+    def message(self, text: str) -> None:
+        self._bar.console.print(escape(text), soft_wrap=True, highlight=False)
+
+
+def told(progress: RunProgress) -> str:
+    """The figures of a run on one line."""
+    minutes, seconds = divmod(round(progress.seconds_left), 60)
+    figures = "".join(f"  {name} {value:.2f}" for name, value in progress.validation.items() if name == "P@1")
+    return (
+        f"loss {progress.loss:.4f}  {progress.points_per_second:,.0f} points/s  {minutes}:{seconds:02d} left{figures}"
+    )
+
+
+__all__ = ["BarReporter", "LineReporter", "Reporter", "SilentReporter", "told"]

@@ -1,0 +1,56 @@
+"""Points to watch a run by, and how well the model does on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from owlmine.data.rows import Int64
+from owlmine.data.store import Batch, Split, Store
+from owlmine.evaluate import RankingMetrics
+from owlmine.model.encoder import query_batch
+from owlmine.model.retriever import Retriever
+
+_MAX_POINTS = 5_000
+_BLOCK_ROWS = 1024
+
+
+class ValidationPart:
+    """The dev split, or points cut from train; ``train_rows`` are those left to learn from."""
+
+    def __init__(self, store: Store, *, share: float, seed: int) -> None:
+        train = store["train"]
+        everything: Int64 = np.arange(len(train))
+        self.split: Split | None = None
+        self.train_rows, self.rows = everything, everything[:0]
+        if "dev" in store.splits:
+            self.split = store["dev"]
+            self.rows = _chosen(len(self.split), min(len(self.split), _MAX_POINTS), seed)
+        elif share > 0:
+            self.split = train
+            self.rows = _chosen(len(train), min(int(len(train) * share), _MAX_POINTS), seed)
+            self.train_rows = np.setdiff1d(everything, self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batches(self) -> Iterator[Batch]:
+        if self.split is not None:
+            for start in range(0, len(self.rows), _BLOCK_ROWS):
+                yield self.split.batch(self.rows[start : start + _BLOCK_ROWS])
+
+    def measure(self, model: Retriever) -> dict[str, float]:
+        """P@1, P@3 and P@5 in percent (as many as there are classes for)."""
+        ks = [k for k in (1, 3, 5) if k <= model.shape.num_classes]
+        metrics = RankingMetrics(model.shape.num_classes, ks=ks)
+        for batch in self.batches():
+            _, ids = model.top(query_batch(batch.queries, model.device), ks[-1])
+            metrics.update(ids.cpu().numpy(), batch.labels)
+        return {name: value for name, value in metrics.compute().items() if name.startswith("P@")}
+
+
+def _chosen(num_rows: int, count: int, seed: int) -> Int64:
+    """Ascending row numbers, the same for the same seed."""
+    rows: Int64 = np.sort(np.random.default_rng([seed, 7]).permutation(num_rows)[:count])
+    return rows
