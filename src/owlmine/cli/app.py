@@ -20,6 +20,7 @@ VERBS = {
     "train": "owlmine.cli.train:train_command",
     "evaluate": "owlmine.cli.evaluate:evaluate_command",
     "predict": "owlmine.cli.predict:predict_command",
+    "demo": "owlmine.cli.demo:demo_command",
     "theory": "owlmine.cli.theory:theory_command",
 }
 

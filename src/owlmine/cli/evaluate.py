@@ -1,1 +1,180 @@
 """``owlmine evaluate``."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from owlmine.cli.data import ConversionProgress, JsonOption
+from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, open_model, whole_numbers
+from owlmine.cli.options import with_options
+from owlmine.errors import OwlmineError
+from owlmine.evaluate.model_data import ReadOptions
+from owlmine.evaluate.propensity import PropensityConstants
+
+if TYPE_CHECKING:
+    from owlmine.evaluate.of_model import Evaluation
+
+_COLUMNS = ("P", "R", "nDCG", "PSP", "PSnDCG", "coverage")
+
+
+@with_options(ReadOptions)
+def evaluate_command(
+    model: ModelArgument,
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="Labelled points: a store, a file, a folder of files, or: sample.")
+    ],
+    options: ReadOptions,
+    split: Annotated[
+        str | None,
+        typer.Option("--split", help="Which split to judge on.", show_default="test; a file whole"),
+    ] = None,
+    k: Annotated[
+        str | None,
+        typer.Option("--k", help="How many classes to retrieve; several, parted by commas.", show_default="1,3,5,10"),
+    ] = None,
+    propensity: Annotated[
+        str | None,
+        typer.Option(
+            "--propensity",
+            metavar="A,B",
+            help="Constants of PSP and PSnDCG.",
+            show_default="those of the dataset, else 0.55,1.5",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the figures into this file.")] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Judge a model on a split: precision, recall, nDCG, propensity-scored figures, coverage.
+
+    DATA need not be what the model was trained on: files are read with the
+    model's own vocabulary and weighting, and their labels are looked up among
+    the model's classes. A store must have been made like the training data.
+    """
+    from owlmine.evaluate.model_data import open_for_model
+    from owlmine.evaluate.of_model import evaluate_model, known_constants
+    from owlmine.evaluate.picture import plot_evaluation
+
+    ks = None if k is None else whole_numbers(k, "--k", "1,3,5")
+    constants = None if propensity is None else _constants(propensity)
+    predictor = open_model(model, device)
+    num_classes = len(predictor.classes.keys)
+    if ks is not None and not 1 <= min(ks) <= max(ks) <= num_classes:
+        raise OwlmineError(f"--k is {k}; wanted 1 to {num_classes:,}, the number of classes")
+    with TemporaryDirectory(prefix="owlmine-") as scratch:
+        with ConversionProgress() as reading:
+            store, name = open_for_model(predictor, data, Path(scratch), split=split, options=options, progress=reading)
+        if constants is None:
+            constants = known_constants(predictor.config.get("data", {}).get("name"), Path(data).name)
+        with ShareBar("judging") as bar:
+            evaluation = evaluate_model(
+                predictor,
+                store[name],
+                ks=ks,
+                constants=constants,
+                progress=lambda done, total: bar.update(done / total),
+            )
+        counts = store.meta["splits"][name]
+    title = Path(data).name if Path(data).is_file() else f"{Path(data).name}, {name} split"
+    if plot is not None:
+        plot_evaluation(evaluation, plot, title=f"{model.resolve().name} on {title}: {evaluation.num_points:,} points")
+    if as_json:
+        typer.echo(json.dumps(_as_json(evaluation, model, data, name), indent=1))
+        return
+    console = Console()
+    _print_tables(console, title, evaluation)
+    _print_notes(console, evaluation, counts)
+    if plot is not None:
+        console.print(f"Picture: {escape(str(plot))}", soft_wrap=True)
+
+
+def _constants(text: str) -> PropensityConstants:
+    try:
+        a, b = (float(part) for part in text.split(","))
+        return PropensityConstants(a, b)
+    except ValueError:
+        wanted = "two numbers above 0 parted by a comma, such as 0.55,1.5"
+        raise OwlmineError(f"--propensity is {text!r}; wanted {wanted}") from None
+
+
+def _as_json(evaluation: Evaluation, model: Path, data: str, split: str) -> dict[str, Any]:
+    constants = evaluation.constants
+    return {
+        "model": str(model),
+        "data": data,
+        "split": split,
+        "points": evaluation.num_points,
+        "points_without_label": evaluation.without_label,
+        "classes": evaluation.num_classes,
+        "propensity": None if constants is None else {"a": constants.a, "b": constants.b},
+        "bins": {name: {"classes": size.classes, "labels": size.labels} for name, size in evaluation.bins.items()},
+        **{name: None if math.isnan(value) else value for name, value in evaluation.figures.items()},
+    }
+
+
+def _print_tables(console: Console, title: str, evaluation: Evaluation) -> None:
+    figures = evaluation.figures
+    heading = f"{escape(title)}: {evaluation.num_points:,} points, {evaluation.num_classes:,} classes"
+    columns = [name for name in _COLUMNS if f"{name}@{evaluation.ks[0]}" in figures]
+    whole = _table(heading, columns)
+    for k in evaluation.ks:
+        whole.add_row(str(k), *(_percent(figures[f"{name}@{k}"]) for name in columns))
+    console.print(whole)
+    bins = list(evaluation.bins)
+    parts = _table(
+        "Common and rare classes", [f"R of\n{name}" for name in bins] + [f"part of P\nfrom {name}" for name in bins]
+    )
+    for k in evaluation.ks:
+        parts.add_row(str(k), *(_percent(figures[f"{what}@{k}/{name}"]) for what in ("R", "P") for name in bins))
+    console.print(parts)
+    console.print(_kinds(evaluation))
+
+
+def _kinds(evaluation: Evaluation) -> Table:
+    """What head, torso and tail are."""
+    cuts, labels = evaluation.cuts, max(sum(size.labels for size in evaluation.bins.values()), 1)
+    spans = {"head": f"{cuts.head} or more", "torso": f"{cuts.torso} to {cuts.head - 1}", "tail": f"below {cuts.torso}"}
+    table = Table("kind", "training points", "classes", "labels", box=SIMPLE, padding=(0, 1))
+    for name, size in evaluation.bins.items():
+        table.add_row(name, spans[name], f"{size.classes:,}", f"{size.labels:,} ({size.labels / labels:.0%})")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
+
+
+def _table(title: str, columns: list[str]) -> Table:
+    table = Table("k", *columns, title=title, box=SIMPLE, padding=(0, 1), title_justify="left", title_style="bold")
+    for column in table.columns:
+        column.justify, column.no_wrap = "right", True
+    return table
+
+
+def _percent(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def _print_notes(console: Console, evaluation: Evaluation, counts: dict[str, Any]) -> None:
+    constants = evaluation.constants
+    told = "" if constants is None else f" Propensities with A = {constants.a:g} and B = {constants.b:g}."
+    console.print(
+        f"In percent.{told} Each R of a kind of class is over the points that have a label of that kind.",
+        highlight=False,
+    )
+    notes = (
+        ("Points without a label, counted as 0", evaluation.without_label),
+        ("Labels of classes that the model does not have, dropped", counts["unseen_labels_dropped"]),
+        ("Points left without label or feature, not judged", counts["points_read"] - counts["points"]),
+    )
+    for note, count in notes:
+        if count:
+            console.print(f"{note}: {count:,}.", highlight=False)

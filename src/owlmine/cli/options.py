@@ -27,7 +27,7 @@ def with_options(options_class: type[Any]) -> Callable[[Callable[..., None]], Ca
                 inspect.Parameter.KEYWORD_ONLY,
                 default=field.default,
                 annotation=Annotated[
-                    field_types[field.name], _option(field.name, field_types[field.name], field.metadata)
+                    field_types[field.name], _option(field.name, field_types[field.name], field.default, field.metadata)
                 ],
             )
             for field in fields(options_class)
@@ -54,7 +54,9 @@ def with_options(options_class: type[Any]) -> Callable[[Callable[..., None]], Ca
     return decorate
 
 
-def _option(name: str, kind: Any, metadata: Any) -> Any:
+def _option(name: str, kind: Any, default: Any, metadata: Any) -> Any:
     flag = "--" + name.replace("_", "-")
+    if kind is bool and default:
+        flag += "/--no-" + name.replace("_", "-")
     # A switch that is off by default needs no --no- form.
-    return typer.Option(flag, help=metadata["help"], show_default=kind is not bool)
+    return typer.Option(flag, help=metadata["help"], show_default=kind is not bool or default)

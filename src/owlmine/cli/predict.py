@@ -1,1 +1,161 @@
-"""``owlmine evaluate``."""
+"""``owlmine predict``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, open_model
+from owlmine.cli.options import with_options
+from owlmine.errors import OwlmineError
+from owlmine.model.query_files import QueryOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from owlmine.model.answers import Answer
+    from owlmine.model.predictor import Predictor
+
+_FORMATS = ("jsonl", "csv", "table")
+_DEFAULT_TOP = 5
+_BAR_WIDTH = 16
+_FILE_WIDTH = 100
+
+
+@with_options(QueryOptions)
+def predict_command(
+    model: ModelArgument,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="Queries: - for standard input, a text per line; a file of lines, a table (jsonl, csv, tsv, parquet),"
+            " vectors (npy, npz, svmlight, the repository's txt), or a store.",
+        ),
+    ],
+    options: QueryOptions,
+    top: Annotated[
+        int | None, typer.Option("--top", help="How many classes per query.", show_default=str(_DEFAULT_TOP))
+    ] = None,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option("--classes", metavar="KEY,KEY", help="Score these classes only; may be given several times."),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="jsonl, csv or table.", show_default="table on a terminal, else jsonl"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write here, whole or not at all; must not exist.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", help="Of a store: which split to answer.", show_default="test")
+    ] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Retrieve the best classes for queries: texts or vectors in, one line of JSON per query out.
+
+    Works in a pipe: echo "a fast web server" | owlmine predict MODEL -
+
+    A query of which the model knows no feature gets an empty list.
+    """
+    from owlmine.model.answers import answer
+    from owlmine.model.query_files import open_queries, standard_input
+
+    if format is not None and format not in _FORMATS:
+        raise OwlmineError(f"--format is {format!r}; wanted {', '.join(_FORMATS)}")
+    if source == "-" and split is not None:
+        raise OwlmineError(f"standard input has no splits; leave --split {split} out")
+    predictor = open_model(model, device)
+    among = None if classes is None else _chosen(predictor, classes)
+    k = _places(predictor, among, top)
+    if source == "-":
+        if sys.stdin.isatty():
+            typer.echo("One query per line; Ctrl-D ends.", err=True)
+        queries = standard_input(predictor, sys.stdin.buffer)
+    else:
+        queries = open_queries(predictor, Path(source), options=options, split=split)
+    format = format or ("table" if out is None and sys.stdout.isatty() else "jsonl")
+    empty = total = 0
+    with ShareBar("answering", shown=out is not None) as bar, _sink(out, format) as write:
+        for block in answer(predictor, queries, k, among=among):
+            write(block.answers)
+            bar.update(block.progress)
+            total += len(block.answers)
+            empty += sum(not found.classes for found in block.answers)
+    if empty:
+        typer.echo(f"{empty:,} of {total:,} queries hold nothing that the model knows; their lists are empty", err=True)
+
+
+def _chosen(predictor: Predictor, given: list[str]) -> NDArray[np.int64]:
+    from owlmine.model.class_index import find_classes
+
+    words = [word.strip() for part in given for word in part.split(",") if word.strip()]
+    if not words:
+        raise OwlmineError("--classes names no class; wanted keys parted by commas")
+    return find_classes(predictor.classes, words)
+
+
+def _places(predictor: Predictor, among: NDArray[np.int64] | None, top: int | None) -> int:
+    available = len(predictor.classes.keys) if among is None else len(set(among.tolist()))
+    if top is None:
+        return available if among is not None else min(_DEFAULT_TOP, available)
+    if not 1 <= top <= available:
+        raise OwlmineError(f"--top is {top}; wanted 1 to {available:,}, the number of classes to choose from")
+    return top
+
+
+@contextmanager
+def _sink(out: Path | None, format: str) -> Iterator[Callable[[list[Answer]], None]]:
+    """Where answers go; each block is flushed, so that a pipe sees answers as they come."""
+    from owlmine.model.answers import WRITERS, new_file
+
+    if out is None:
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    with nullcontext(sys.stdout) if out is None else new_file(out) as file:
+        console = Console(file=file, width=None if out is None else _FILE_WIDTH)
+
+        def write(answers: list[Answer]) -> None:
+            if format == "table":
+                _print_answers(console, answers)
+            else:
+                file.write(WRITERS[format](answers))
+            file.flush()
+
+        yield write
+
+
+def _print_answers(console: Console, answers: list[Answer]) -> None:
+    for answer in answers:
+        told = " ".join((answer.text or "").split())
+        number = f"{answer.number}" if answer.id is None else f"{answer.number} {answer.id}"
+        console.print(f"[bold]{escape(number)}[/]  {escape(told)}", no_wrap=True, overflow="ellipsis", highlight=False)
+        if not answer.classes:
+            console.print("   nothing that the model knows", style="dim")
+            continue
+        console.print(_table(answer))
+
+
+def _table(answer: Answer) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    table.add_column(justify="right", no_wrap=True, min_width=5)
+    table.add_column(no_wrap=True, min_width=_BAR_WIDTH)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
+    best = max(answer.classes[0].score, 1e-9)
+    for found in answer.classes:
+        length = round(_BAR_WIDTH * min(max(found.score / best, 0.0), 1.0))
+        name = "" if found.name == found.key else found.key
+        table.add_row(f"{found.score:.3f}", f"[cyan]{'━' * length}[/]", escape(found.name), escape(name))
+    return table

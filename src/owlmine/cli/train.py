@@ -43,8 +43,8 @@ def train_command(
     shown.print(
         f"{escape(str(out))}: {shape.num_parameters:,} parameters, {shape.num_classes:,} classes", soft_wrap=True
     )
-    if predictor.config["history"]:
-        last = predictor.config["history"][-1]
-        figures = ", ".join(f"{name} {last[name]:.2f}" for name in ("P@1", "P@3", "P@5") if name in last)
-        if figures:
-            shown.print(f"On validation points: {figures}. On the test split: owlmine evaluate {escape(str(out))} DATA")
+    kept = predictor.config["kept"] or {}
+    if figures := ", ".join(f"{name} {kept[name]:.2f}" for name in ("P@1", "P@3", "P@5") if name in kept):
+        shown.print(f"On validation points: {figures}.")
+    if "test" in store.splits:
+        shown.print(f"On the test split: owlmine evaluate {escape(str(out))} {escape(data)}", soft_wrap=True)

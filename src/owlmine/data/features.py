@@ -142,8 +142,10 @@ def _plan_counts(
             found=f"values that are not whole counts in {', '.join(real)}",
             wanted="counts for --weighting tfidf",
         )
+    # Files that are read later must be understood in the same way.
+    base: dict[str, Any] = {} if stated else {"first_feature": shift}
     if real or options.weighting == "none":
-        return FeaturePlan("sparse", num_features, _told(None, "real values", options), shift=shift)
+        return FeaturePlan("sparse", num_features, _told(None, "real values", options) | base, shift=shift)
     if num_features > MAX_COUNTED:
         raise DataError(
             train.source,
@@ -154,7 +156,7 @@ def _plan_counts(
     seen = counts.frequencies[shift:]
     frequencies[: len(seen)] = seen
     tfidf = TfIdf(frequencies, num_documents, 1)
-    told = _told(tfidf, "whole-number counts", options)
+    told = _told(tfidf, "whole-number counts", options) | base
     return FeaturePlan("sparse", num_features, told, tfidf, shift=shift, frequencies=frequencies)
 
 

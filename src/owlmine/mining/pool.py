@@ -24,7 +24,7 @@ class BatchPool:
     """One pool for a batch."""
 
     shared_ids: Tensor
-    """[W] distinct class ids that every point scores."""
+    """[W] distinct class ids that every point scores, ascending."""
     dropped: Tensor
     """[N] the position in ``shared_ids`` that each point leaves out."""
     shortages: Tensor
@@ -102,16 +102,17 @@ def draw_batch_pool(
         shared_W = ids_1W[0]
     else:
         shared_W = draw_distinct(1, width, num_classes=num_classes, generator=generator)[0]
+    # Ascending, so that ids are found by bisection; which one a point drops is drawn apart from the order.
+    shared_W = shared_W.sort().values
     where_N, is_in_N = find_in_shared(shared_W, positives_N)
     any_N1 = draw_with_repeats(len(positives_N), 1, num_classes=width, generator=generator)
     return BatchPool(shared_W, torch.where(is_in_N, where_N, any_N1[:, 0]), shortages)
 
 
 def find_in_shared(shared_W: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """For each id (any shape): its position in ``shared_W``, void where the second result is False."""
-    sorted_W, order_W = shared_W.sort()
-    place = torch.searchsorted(sorted_W, ids.to(sorted_W)).clamp_max(len(sorted_W) - 1)
-    return order_W[place], sorted_W[place] == ids
+    """For each id (any shape): its position in ``shared_W`` (ascending), void where the second result is False."""
+    place = torch.searchsorted(shared_W, ids.to(shared_W)).clamp_max(len(shared_W) - 1)
+    return place, shared_W[place] == ids
 
 
 def _step_over(ids_NB: Tensor, positives_N: Tensor) -> Tensor:

@@ -89,13 +89,7 @@ class Encoder(nn.Module):
         if isinstance(queries, Tensor):
             weight = self.table.weight if self.projection is None else self.projection
             return queries @ weight
-        if torch.is_grad_enabled():
-            rows_UD, places_E = self.table.read(queries.ids_E)
-        else:
-            rows_UD, places_E = self.table.weight, queries.ids_E
-        return functional.embedding_bag(
-            places_E, rows_UD, queries.offsets_N, mode="sum", per_sample_weights=queries.values_E
-        )
+        return self.table.sum_bags(queries.ids_E, queries.offsets_N, queries.values_E)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that is learned, by name."""
@@ -117,7 +111,7 @@ class IdentityEncoder(nn.Module):
         counts_N = torch.diff(queries.offsets_N, append=queries.offsets_N.new_tensor([len(queries.ids_E)]))
         dense_NF = queries.values_E.new_zeros(len(queries), self.num_features)
         rows_E = torch.repeat_interleave(torch.arange(len(queries), device=counts_N.device), counts_N)
-        return dense_NF.index_put((rows_E, queries.ids_E), queries.values_E)
+        return dense_NF.index_put((rows_E, queries.ids_E), queries.values_E, accumulate=True)
 
     def tensors(self) -> dict[str, Tensor]:
         return {}

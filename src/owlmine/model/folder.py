@@ -6,23 +6,23 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 import owlmine
 from owlmine.data.arrays import StringTable, sha256_of
-from owlmine.data.store_writer import current_umask
+from owlmine.data.store import meta_checksum
 from owlmine.data.text import TextVectoriser, TfIdf, TokenOptions
 from owlmine.errors import DataError, OwlmineError
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.retriever import ModelShape, Retriever
+from owlmine.model.whole_files import write_tensors, write_text
 
 FORMAT_NAME = "owlmine-model"
 FORMAT_VERSION = 1
@@ -49,9 +49,10 @@ def save_model(folder: Path, predictor: Predictor, card: str) -> None:
         for name in _FILES:
             write_tensors(folder / f"{name}.safetensors", parts[name])
         config["sha256"] = {name: sha256_of(folder / f"{name}.safetensors") for name in _FILES}
+        config["checksum"] = meta_checksum(config)
         write_text(folder / "README.md", card)
         write_text(folder / "config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n")
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise OwlmineError(f"{folder}: the model cannot be written: {error}") from error
 
 
@@ -59,65 +60,44 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
     """Opens a model folder. Loading never runs code from it."""
     path = Path(path)
     config = _read_config(path)
-    shape = ModelShape(**config["shape"])
     try:
+        shape = ModelShape(**config["shape"])
         tensors = {name: load_file(path / f"{name}.safetensors") for name in _FILES}
         weights = {name: tensor.to(device) for name, tensor in tensors["weights"].items()}
-        retriever = Retriever.from_tensors(shape, weights)
         classes = _classes(tensors["classes"], config["num_points"])
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        found = f"a model that cannot be read ({error})"
+        _check_sizes(shape, weights, classes)
+        features = _features(tensors["features"], config["weighting"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        found = f"a model that cannot be read ({type(error).__name__}: {error})"
         raise DataError(path, found=found, wanted="an unharmed model folder") from error
-    if retriever.classes.weight.shape[0] != shape.num_classes or len(classes.keys) != shape.num_classes:
-        raise DataError(path, found="tables of other sizes than config.json says", wanted="an unharmed model folder")
-    return Predictor(retriever, classes, _features(tensors["features"], config["weighting"]), config)
+    return Predictor(Retriever.from_tensors(shape, weights), classes, features, config)
 
 
-def verify_model(path: Path) -> list[str]:
-    """Files whose checksum differs."""
-    sums = _read_config(path)["sha256"]
-    return [f"{name}.safetensors" for name in _FILES if sha256_of(path / f"{name}.safetensors") != sums[name]]
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """A safetensors file that appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary)
-        temporary.chmod(0o666 & ~current_umask())  # safetensors makes files that only their owner can read
-        _sync(temporary)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def write_text(path: Path, text: str) -> None:
-    """A text file that appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        temporary.write_text(text, "utf-8")
-        _sync(temporary)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def verify_model(path: str | Path) -> list[str]:
+    """Files that are missing or whose checksum differs."""
+    path = Path(path)
+    config = _read_config(path)
+    sums = config.get("sha256", {})
+    files = {name: path / f"{name}.safetensors" for name in _FILES}
+    damaged = [f.name for name, f in files.items() if not f.is_file() or sha256_of(f) != sums.get(name)]
+    return damaged if config.get("checksum") == meta_checksum(config) else [*damaged, "config.json"]
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     if not file.is_file():
-        raise DataError(path, found="no config.json", wanted="a model folder (made by: owlmine train)")
+        wanted = "a model folder (made by: owlmine train)"
+        if not path.exists():
+            raise DataError(path, found="no such folder", wanted=wanted)
+        if (path / "run.json").is_file():
+            raise DataError(
+                path, found="an unfinished run", wanted="a finished model (go on with: owlmine train --resume)"
+            )
+        raise DataError(path, found="no config.json", wanted=wanted)
     try:
         config = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise OwlmineError(f"{file}: cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DataError(file, found=f"text that is not JSON ({error})", wanted="the model's description") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT_NAME:
@@ -125,6 +105,15 @@ def _read_config(path: Path) -> dict[str, Any]:
     if config.get("version") != FORMAT_VERSION:
         raise DataError(file, found=f"model version {config.get('version')!r}", wanted=f"version {FORMAT_VERSION}")
     return config
+
+
+def _check_sizes(shape: ModelShape, weights: dict[str, Tensor], classes: ClassWords) -> None:
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if found != shape.tensor_shapes:
+        raise ValueError(f"tensors {found}; config.json tells of {shape.tensor_shapes}")
+    lengths = {len(classes.keys), len(classes.names), len(classes.counts)}
+    if lengths != {shape.num_classes}:
+        raise ValueError(f"words of {lengths} classes; config.json tells of {shape.num_classes}")
 
 
 def _string_tensors(name: str, table: StringTable) -> dict[str, Tensor]:

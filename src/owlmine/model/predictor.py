@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from owlmine.data.arrays import StringTable
-from owlmine.data.features import stored_tfidf, stored_vectoriser
+from owlmine.data.features import FeaturePlan, stored_tfidf, stored_vectoriser
+from owlmine.data.ingest import holds_counts
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Store
 from owlmine.data.text import TextVectoriser, TfIdf
 from owlmine.errors import OwlmineError
 from owlmine.model.encoder import query_batch
 from owlmine.model.retriever import Retriever
+from owlmine.retrieve.exact import exact_top
 
-# Queries encoded and scored at once.
+# Queries encoded and scored at once; fewer where a query is as wide as all features (the linear model).
 _BLOCK_ROWS = 1024
+_BLOCK_NUMBERS = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -85,35 +89,47 @@ class Predictor:
         shape = self.retriever.shape
         if isinstance(queries, np.ndarray):
             if not shape.dense:
-                raise OwlmineError(f"the model takes {self._wants()}; it was given dense vectors")
+                raise OwlmineError(f"the model takes {self.takes}; it was given dense vectors")
             if queries.ndim != 2 or queries.shape[1] != shape.num_features:
                 raise OwlmineError(f"vectors have shape {queries.shape}; the model wants width {shape.num_features}")
             return queries
         if isinstance(queries, SparseRows):
             if shape.dense or self.features.from_text:
-                raise OwlmineError(f"the model takes {self._wants()}; it was given sparse vectors")
+                raise OwlmineError(f"the model takes {self.takes}; it was given sparse vectors")
             if len(queries.indices) and int(queries.indices.max()) >= shape.num_features:
                 raise OwlmineError(f"feature {queries.indices.max()} was given; the model has {shape.num_features}")
-            return queries if self.features.tfidf is None else self.features.tfidf.apply(queries)
+            if self.features.tfidf is not None and not holds_counts(queries):
+                raise OwlmineError("values that are not whole counts were given; the model was trained on counts")
+            plan = FeaturePlan("sparse", shape.num_features, self.features.weighting, self.features.tfidf)
+            return plan.apply(queries)
         if self.features.vectoriser is None:
-            raise OwlmineError(f"the model takes {self._wants()}; it was given text")
+            raise OwlmineError(f"the model takes {self.takes}; it was given text")
         return self.features.vectoriser.transform(queries)
 
-    def top(self, features: SparseRows | NDArray[Any], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Scores and class ids [N, k] of prepared queries, best first."""
-        scores, ids = [], []
-        for start in range(0, len(features), _BLOCK_ROWS):
-            block = features[start : start + _BLOCK_ROWS]
-            best, classes = self.retriever.top(query_batch(block, self.retriever.device), k)
+    def top(
+        self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Scores and class ids [N, k] of prepared queries, best first; ``among`` are the class ids to choose from."""
+        retriever = self.retriever
+        chosen = None if among is None else torch.from_numpy(np.unique(among)).to(retriever.device)
+        table = retriever.classes.weight if chosen is None else retriever.classes.weight[chosen]
+        num_rows = _BLOCK_ROWS
+        if retriever.shape.kind == "linear":
+            num_rows = min(num_rows, max(_BLOCK_NUMBERS // retriever.shape.num_features, 1))
+        scores, ids = [np.zeros((0, k), np.float32)], [np.zeros((0, k), np.int64)]
+        for start in range(0, len(features), num_rows):
+            vectors = retriever.encode(query_batch(features[start : start + num_rows], retriever.device))
+            best, places = exact_top(vectors, table, k)
             scores.append(best.float().cpu().numpy())
-            ids.append(classes.cpu().numpy())
-        if not scores:
-            return np.zeros((0, k), np.float32), np.zeros((0, k), np.int64)
+            ids.append((places if chosen is None else chosen[places]).cpu().numpy())
         return np.concatenate(scores), np.concatenate(ids)
 
     def predict(self, queries: Sequence[str] | SparseRows | NDArray[Any], k: int = 5) -> list[list[Prediction]]:
         """The ``k`` best classes of each raw query, best first."""
-        scores, ids = self.top(self.prepare(queries), k)
+        return self.name(*self.top(self.prepare(queries), k))
+
+    def name(self, scores: NDArray[np.float32], ids: NDArray[np.int64]) -> list[list[Prediction]]:
+        """What ``top`` gave, with the words for the classes."""
         return [
             [
                 Prediction(self.classes.keys[c], self.classes.names[c], s)
@@ -122,22 +138,54 @@ class Predictor:
             for row_ids, row_scores in zip(ids, scores, strict=True)
         ]
 
+    @property
+    def takes(self) -> str:
+        """The kind of query that the model understands, in words."""
+        if self.features.from_text:
+            return "text"
+        return "dense vectors" if self.retriever.shape.dense else "sparse vectors"
+
     def check_fits(self, store: Store) -> None:
-        """The store's numbers must mean what the model's mean."""
-        shape = self.retriever.shape
-        pairs = (
-            ("classes", store.num_classes, shape.num_classes),
-            ("features", store.num_features, shape.num_features),
-            ("queries", store.meta["queries"], "dense" if shape.dense else "sparse"),
-        )
-        for what, found, wanted in pairs:
-            if found != wanted:
-                raise OwlmineError(f"{store.path}: found {what} {found}; the model was trained with {wanted}")
+        """The store's features and classes must mean what the model's mean."""
+        num_classes = self.retriever.shape.num_classes
+        if store.num_classes != num_classes:
+            raise OwlmineError(
+                f"{store.path}: found {store.num_classes:,} classes; the model was trained with {num_classes:,}"
+            )
+        self.check_features_fit(store)
         for number, (found_key, wanted_key) in enumerate(zip(store.class_keys, self.classes.keys, strict=True)):
             if found_key != wanted_key:
                 raise OwlmineError(f"{store.path}: class {number} is {found_key!r}; in the model it is {wanted_key!r}")
 
-    def _wants(self) -> str:
-        if self.features.from_text:
-            return "text"
-        return "dense vectors" if self.retriever.shape.dense else "sparse vectors"
+    def check_features_fit(self, store: Store) -> None:
+        """The store's features must mean what the model's mean; its classes may be others."""
+        shape, weighting = self.retriever.shape, self.features.weighting
+        pairs: list[tuple[str, Any, Any]] = [
+            ("queries", store.meta["queries"], "dense" if shape.dense else "sparse"),
+            ("features", store.num_features, shape.num_features),
+        ]
+        pairs += [
+            (what, store.meta["weighting"].get(key), weighting.get(key))
+            for what, key in (("weighting", "kind"), ("documents behind it", "documents"))
+        ]
+        for what, found, wanted in pairs:
+            if found != wanted:
+                raise OwlmineError(f"{store.path}: found {what} {found}; the model was trained with {wanted}")
+        same = _same_tables(store.vocabulary, self.features.vocabulary) and _same_arrays(
+            store.array("weighting.frequencies"), self.features.frequencies
+        )
+        if not same or store.meta["weighting"].get("text") != weighting.get("text"):
+            raise OwlmineError(f"{store.path}: its features were made from other documents than the model's")
+
+
+def _same_tables(one: StringTable | None, other: StringTable | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    (bytes_one, offsets_one), (bytes_other, offsets_other) = one.arrays(), other.arrays()
+    return np.array_equal(offsets_one, offsets_other) and np.array_equal(bytes_one, bytes_other)
+
+
+def _same_arrays(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)

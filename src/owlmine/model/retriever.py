@@ -48,6 +48,14 @@ class ModelShape:
             return self.num_classes * self.num_features
         return self.dim * (self.num_features + self.depth * self.dim + self.num_classes)
 
+    @property
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """What ``Retriever.tensors`` has for such a model."""
+        if self.kind == "linear":
+            return {"classes": (self.num_classes, self.num_features)}
+        maps = {f"map.{number}": (self.dim, self.dim) for number in range(self.depth)}
+        return {"table": (self.num_features, self.dim), **maps, "classes": (self.num_classes, self.dim)}
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

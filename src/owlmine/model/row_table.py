@@ -1,36 +1,39 @@
 """A table of which a step reads few rows: only those have gradients, and only those are written back.
 
-Shapes: R rows of the table, U distinct rows of a step, D dimension.
+Shapes: R rows of the table, U distinct rows of a step, D dimension, N bags, E entries of all bags.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 _BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
 class TouchedRows:
-    """Rows that a step has read, as a leaf of the graph: ``values.grad`` is their gradient after ``backward``."""
+    """Distinct rows that a step has read, and their gradient."""
 
     ids_U: Tensor
-    values_UD: Tensor
+    gradient_UD: Tensor
 
 
 class RowTable:
     """One dense copy of a table, without a gradient of its own.
 
-    Within a step each row may be read through one ``read`` only, so that its gradient is whole.
+    Within a step each row may be read through one call only, so that its gradient is whole.
     """
 
     def __init__(self, weight_RD: Tensor, *, unit_rows: bool = False) -> None:
         self.weight = weight_RD.detach()
         self.unit_rows = unit_rows
-        self._touched: list[TouchedRows] = []
+        self._leaves: list[tuple[Tensor, Tensor]] = []
+        self._gathered: list[TouchedRows] = []
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -49,19 +52,79 @@ class RowTable:
         values_UD = self.weight.index_select(0, ids_U)
         if torch.is_grad_enabled():
             values_UD.requires_grad_()
-            self._touched.append(TouchedRows(ids_U, values_UD))
+            self._leaves.append((ids_U, values_UD))
         return values_UD
 
+    def sum_bags(self, ids_E: Tensor, offsets_N: Tensor, values_E: Tensor) -> Tensor:
+        """[N, D]: for each bag of ids the sum of its rows, each times its value.
+
+        Like ``embedding_bag`` under autograd, but the rows are never copied, and the gradient of the distinct rows is
+        itself a sum of bags: of output gradients, over the entries of each row.
+        """
+        if not torch.is_grad_enabled():
+            return functional.embedding_bag(ids_E, self.weight, offsets_N, mode="sum", per_sample_weights=values_E)
+        anchor = self.weight.new_zeros((), requires_grad=True)
+        summed: Tensor = _SumBags.apply(anchor, self, ids_E, offsets_N, values_E)  # type: ignore[no-untyped-call]
+        return summed
+
     def take_touched(self) -> list[TouchedRows]:
-        """What was read since the last call."""
-        touched, self._touched = self._touched, []
+        """What was read, and reached by ``backward``, since the last call."""
+        touched = [TouchedRows(ids, leaf.grad) for ids, leaf in self._leaves if leaf.grad is not None]
+        touched += self._gathered
+        self._leaves, self._gathered = [], []
         return touched
 
-    def write(self, ids_U: Tensor, values_UD: Tensor) -> None:
-        """Puts rows back; rows of a table of unit rows are scaled to length 1 first."""
-        if self.unit_rows:
-            values_UD = torch.nn.functional.normalize(values_UD, dim=1)
-        self.weight.index_copy_(0, ids_U, values_UD)
+    def gather_gradient(self, touched: TouchedRows) -> None:
+        self._gathered.append(touched)
+
+    def move(self, touched: TouchedRows, steps_UD: Tensor, factor: float) -> None:
+        """row += factor * step for the touched rows; rows of a table of unit rows are scaled back to length 1."""
+        if not self.unit_rows:
+            _add_rows(self.weight, touched.ids_U, steps_UD, factor)
+            return
+        moved_UD = self.weight.index_select(0, touched.ids_U).add_(steps_UD, alpha=factor)
+        self.weight.index_copy_(0, touched.ids_U, functional.normalize(moved_UD, dim=1))
+
+
+def _add_rows(weight_RD: Tensor, ids_U: Tensor, steps_UD: Tensor, factor: float) -> None:
+    """weight[ids] += factor * steps for distinct ids."""
+    if weight_RD.device.type != "cpu":
+        weight_RD.index_add_(0, ids_U, steps_UD, alpha=factor)
+        return
+    # On a CPU index_add_ goes through the rows one by one; adding a coalesced sparse tensor uses every core.
+    with torch.sparse.check_sparse_tensor_invariants(False):  # type: ignore[no-untyped-call]
+        steps = torch.sparse_coo_tensor(ids_U[None], steps_UD, weight_RD.shape, is_coalesced=True)
+        weight_RD.add_(steps, alpha=factor)
+
+
+class _SumBags(torch.autograd.Function):
+    """Hands the gradient of the rows to their table instead of making a dense one."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, anchor: Tensor, table: RowTable, ids_E: Tensor, offsets_N: Tensor, values_E: Tensor
+    ) -> Tensor:
+        del anchor
+        ctx.table, ctx.entries = table, (ids_E, offsets_N, values_E)
+        return functional.embedding_bag(ids_E, table.weight, offsets_N, mode="sum", per_sample_weights=values_E)
+
+    @staticmethod
+    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[None, ...]:
+        ids_E, offsets_N, values_E = ctx.entries
+        # Bags the other way round: entries sorted by row of the table, each pointing at its bag.
+        sorted_E, order_E = torch.sort(ids_E, stable=True)
+        places_E = torch.arange(len(ids_E), device=ids_E.device)
+        bag_of_E = torch.searchsorted(offsets_N, places_E, right=True) - 1
+        ids_U, counts_U = torch.unique_consecutive(sorted_E, return_counts=True)
+        gradient_UD = functional.embedding_bag(
+            bag_of_E[order_E],
+            gradient_ND.contiguous(),
+            counts_U.cumsum(0) - counts_U,
+            mode="sum",
+            per_sample_weights=values_E[order_E].to(gradient_ND.dtype),
+        )
+        ctx.table.gather_gradient(TouchedRows(ids_U, gradient_UD))
+        return (None,) * 5
 
 
 def random_rows(

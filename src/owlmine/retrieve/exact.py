@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from owlmine.losses.ranking import hardest
+
 # Scores held at once. Larger blocks gain nothing; N x K is never held.
 _BLOCK_SCORES = 1 << 24
 
@@ -22,8 +24,8 @@ def exact_top(queries_ND: Tensor, classes_KD: Tensor, k: int) -> tuple[Tensor, T
     best_scores, best_ids = queries_ND.new_empty(len(queries_ND), 0), queries_ND.new_empty(len(queries_ND), 0).long()
     for start in range(0, num_classes, width):
         scores_NC = queries_ND @ classes_KD[start : start + width].T
-        scores, places = scores_NC.topk(min(k, scores_NC.shape[1]), dim=1)
-        best_scores = torch.cat([best_scores, scores], dim=1)
+        places = hardest(scores_NC, min(k, scores_NC.shape[1]))
+        best_scores = torch.cat([best_scores, scores_NC.gather(1, places)], dim=1)
         best_ids = torch.cat([best_ids, places + start], dim=1)
         best_scores, best_ids = _best_first(best_scores, best_ids, k)
     return best_scores, best_ids

@@ -7,10 +7,12 @@ from pathlib import Path
 from owlmine.data.datasets import open_dataset
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
+from owlmine.model.folder import load
 from owlmine.model.predictor import Predictor
 from owlmine.train.options import TrainOptions
 from owlmine.train.reporters import SilentReporter
-from owlmine.train.trainer import Progress, Reporter, Stopped, Trainer
+from owlmine.train.run_folder import is_free, remove_working_files, run_description, working_in
+from owlmine.train.trainer import Progress, Reporter, Stopped, Trainer, choose_device
 
 __all__ = ["Progress", "Reporter", "Stopped", "TrainOptions", "Trainer", "train"]
 
@@ -26,13 +28,15 @@ def train(
 ) -> Predictor:
     """Trains a model on ``data`` (a store, anything that can be converted, or ``sample``) into the folder ``out``.
 
-    A folder that was interrupted goes on with ``resume=True`` as if it had never stopped. Raises ``Stopped`` where
-    SIGINT or SIGTERM asked the run to end; a checkpoint has been written then. ``data_name`` is for the model card.
+    A folder that was interrupted goes on with ``resume=True`` as if it had never stopped; one that had finished gives
+    its model. Raises ``Stopped`` where SIGINT or SIGTERM asked the run to end; a checkpoint has been written then.
+    ``data_name`` is for the model card.
     """
-    out = Path(out)
-    if (out / "config.json").exists():
+    out, options = Path(out), options or TrainOptions()
+    finished = (out / "config.json").exists()
+    if finished and not resume:
         raise OwlmineError(f"{out}: holds a finished model; give another folder")
-    if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not resume and not is_free(out):
         unfinished = (out / "run.json").exists()
         raise OwlmineError(
             f"{out}: {'holds an unfinished run; go on with --resume' if unfinished else 'already exists'}"
@@ -40,9 +44,20 @@ def train(
     if resume and not (out / "run.json").exists():
         raise OwlmineError(f"{out}: holds no run to resume")
     store = data if isinstance(data, Store) else open_dataset(data)
+    if finished:
+        return _finished_before(store, out, options)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)
     try:
-        trainer = Trainer(store, out, options or TrainOptions(), reporter or SilentReporter(), data_name=name)
+        trainer = Trainer(store, out, options, reporter or SilentReporter(), data_name=name)
     except ValueError as error:
         raise OwlmineError(str(error)) from error
     return trainer.run(resume=resume)
+
+
+def _finished_before(store: Store, out: Path, options: TrainOptions) -> Predictor:
+    """A resumed run that had nothing left to do but, perhaps, to tidy up."""
+    if (out / "run.json").read_text("utf-8") != run_description(store, options):
+        raise OwlmineError(f"{out}: holds a finished model of other options or data; give another folder")
+    with working_in(out):
+        remove_working_files(out)
+    return load(out, device=choose_device(options.device))

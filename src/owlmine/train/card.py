@@ -31,15 +31,18 @@ def model_card(predictor: Predictor, store: Store, options: TrainOptions) -> str
         + ".",
         "",
     ]
-    if history and "P@1" in history[-1]:
-        lines += ["| epoch | loss | P@1 | P@3 | P@5 |", "|---|---|---|---|---|"]
+    figures = [name for name in ("P@1", "P@3", "P@5") if name in history[-1]]
+    if figures:
+        lines += [f"| epoch | loss | {' | '.join(figures)} |", "|---" * (2 + len(figures)) + "|"]
         lines += [
-            f"| {record['epoch']:g} | {record['loss']:.4f} |"
-            + "|".join(f" {record.get(name, float('nan')):.2f} " for name in ("P@1", "P@3", "P@5"))
-            + "|"
+            f"| {record['epoch']:g} | {record['loss']:.4f} | "
+            + " | ".join(f"{record[name]:.2f}" for name in figures)
+            + " |"
             for record in history
         ]
         lines += ["", "Precision in percent, on validation points that training did not see."]
+        if options.patience:
+            lines += ["", f"The weights are those of epoch {predictor.config['kept']['epoch']:g}, the best of these."]
     lines += [
         "",
         '```python\nimport owlmine\n\nmodel = owlmine.load("this folder")\nmodel.predict(queries, k=5)\n```',

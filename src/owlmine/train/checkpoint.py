@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from owlmine.data.arrays import sha256_of
+from owlmine.data.store import meta_checksum
 from owlmine.errors import OwlmineError
-from owlmine.model.folder import write_tensors, write_text
+from owlmine.model.whole_files import TensorFile, write_tensors, write_text
 
 _KEPT = 2
 _NAME = re.compile(r"step-(\d{10})\.json")
@@ -29,6 +28,15 @@ class Checkpoint:
     state: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint on disk that has been verified. Its tensors stay there until they are read."""
+
+    step: int
+    tensors: TensorFile
+    state: dict[str, Any]
+
+
 class Checkpoints:
     """The checkpoints of one run. A checkpoint counts once its small ``.json`` is there; that is written last."""
 
@@ -38,33 +46,31 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Raises OwlmineError where the disk does not take it; older checkpoints are untouched then."""
         name = f"step-{checkpoint.step:010d}"
+        tensors = self._folder / f"{name}.safetensors"
         try:
             self._folder.mkdir(exist_ok=True)
-            tensors = self._folder / f"{name}.safetensors"
             write_tensors(tensors, checkpoint.tensors)
             told = {"step": checkpoint.step, "sha256": sha256_of(tensors), "state": checkpoint.state}
-            write_text(self._folder / f"{name}.json", json.dumps(told))
-        except (OSError, SafetensorError) as error:
-            raise OwlmineError(f"{self._folder}: checkpoint of step {checkpoint.step} not written: {error}") from error
-        for old in self._steps()[_KEPT:]:
-            self._remove(old)
+            write_text(self._folder / f"{name}.json", json.dumps(told | {"checksum": meta_checksum(told)}))
+        except OSError as error:
+            self._remove(checkpoint.step)
+            reason = error.strerror or error
+            raise OwlmineError(f"{self._folder}: checkpoint of step {checkpoint.step} not written: {reason}") from error
+        self._remove_all_but(self._steps()[:_KEPT])
 
-    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+    def newest(self) -> tuple[FoundCheckpoint | None, list[str]]:
         """The newest good checkpoint, and what was wrong with newer ones."""
         complaints: list[str] = []
         for step in self._steps():
             try:
                 return self._read(step), complaints
-            except (OSError, ValueError, KeyError, SafetensorError) as error:
-                complaints.append(f"checkpoint of step {step} is damaged ({error}); going back to the one before")
+            except (OSError, ValueError, KeyError) as error:
+                complaints.append(f"checkpoint of step {step:,} is damaged ({error})")
         return None, complaints
 
     def remove_all(self) -> None:
-        for step in self._steps():
-            self._remove(step)
-        for leftover in self._folder.glob("*"):
-            leftover.unlink()
         if self._folder.exists():
+            self._remove_all_but([])
             self._folder.rmdir()
 
     def _steps(self) -> list[int]:
@@ -72,14 +78,25 @@ class Checkpoints:
         matches = (_NAME.fullmatch(file.name) for file in self._folder.glob("step-*.json"))
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
-    def _read(self, step: int) -> Checkpoint:
-        tensors = self._folder / f"step-{step:010d}.safetensors"
+    def _read(self, step: int) -> FoundCheckpoint:
+        file = self._folder / f"step-{step:010d}.safetensors"
         told = json.loads((self._folder / f"step-{step:010d}.json").read_text("utf-8"))
-        if sha256_of(tensors) != told["sha256"]:
-            raise ValueError("its checksum does not fit")
-        return Checkpoint(told["step"], load_file(tensors), told["state"])
+        if not isinstance(told, dict) or told.get("checksum") != meta_checksum(told):
+            raise ValueError("its description has changed")
+        if sha256_of(file) != told["sha256"]:
+            raise ValueError("its tensors have changed")
+        return FoundCheckpoint(told["step"], TensorFile(file), told["state"])
 
     def _remove(self, step: int) -> None:
         # The description first: without it the tensors no longer count.
         for suffix in ("json", "safetensors"):
             (self._folder / f"step-{step:010d}.{suffix}").unlink(missing_ok=True)
+
+    def _remove_all_but(self, steps: list[int]) -> None:
+        """Older checkpoints, and whatever a killed process has left behind."""
+        for old in set(self._steps()) - set(steps):
+            self._remove(old)
+        kept = {f"step-{step:010d}" for step in steps}
+        for leftover in self._folder.iterdir():
+            if leftover.stem not in kept:
+                leftover.unlink()

@@ -23,13 +23,15 @@ from owlmine.losses import RankWeights, power_law, top_k
 from owlmine.losses.modules import ClassLoss, MinedLoss, PoolLoss, ScaledLoss
 from owlmine.losses.modules.registry import LOSSES, LossSetting
 from owlmine.losses.modules.softmax import MinedSoftmax
-from owlmine.losses.rank_sum import find_hardest
 from owlmine.mining import BatchPool, draw_batch_pool, known_in_batch_pool
+from owlmine.mining.pool import find_in_shared
 from owlmine.model.row_table import RowTable
 from owlmine.train.options import MAX_POOL, TrainOptions
 
 # What a pool costs on two cores grows with it; what it brings flattens out.
 _CPU_POOL = 4096
+# The hardest of nearly all classes is often one that is relevant and was not marked: a pool of an eighth does better.
+_POOL_SHARE = 8
 
 
 class Objective(Protocol):
@@ -51,6 +53,7 @@ class PoolObjective:
     ) -> None:
         self._loss, self.kept, self.pool_size = loss, kept, pool_size
         self._classes, self._exclude_known = classes, exclude_known
+        self._buffers: dict[str, Tensor] = {}
 
     @property
     def loss(self) -> ScaledLoss:
@@ -66,18 +69,38 @@ class PoolObjective:
             generator=generator,
             validate=False,
         )
-        mask_NW = self._mask(pool, labels)
         if self.kept is None:
-            return self._score_all(queries_ND, positives_N, pool, mask_NW)
-        with torch.no_grad():
-            scores_NW = queries_ND @ self._classes.weight.index_select(0, pool.shared_ids).T
-            kept_NT, visible_NT = find_hardest(scores_NW, self.kept, mask_NW)
+            return self._score_all(queries_ND, positives_N, pool, self._mask(pool, labels))
+        kept_NT, hidden_NT = self._mine(queries_ND, pool, labels)
         ids_NT = torch.cat([positives_N[:, None], pool.shared_ids[kept_NT]], dim=1)
         rows_UD, places_NT = self._classes.read(ids_NT)
         # Not rows_UD[places_NT]: the gradient of indexing adds up in an order that changes from run to run.
         scores_NT = torch.einsum("nd,ntd->nt", queries_ND, functional.embedding(places_NT, rows_UD))
-        hidden_NT = None if visible_NT is None else ~visible_NT
         return self._loss.of_each_point(scores_NT[:, 0], scores_NT[:, 1:], hidden_NT)
+
+    @torch.no_grad()
+    def _mine(self, queries_ND: Tensor, pool: BatchPool, labels: SparseRows) -> tuple[Tensor, Tensor | None]:
+        """Places in the pool of each point's hardest classes [N, T], and which of those must not count."""
+        assert self.kept is not None
+        rows_WD = self._buffer("rows", len(pool.shared_ids), self._classes.dim)
+        torch.index_select(self._classes.weight, 0, pool.shared_ids, out=rows_WD)
+        scores_NW = torch.mm(queries_ND, rows_WD.T, out=self._buffer("scores", len(queries_ND), len(rows_WD)))
+        # Single entries, not a mask of the whole matrix: the class that each point leaves out, and known labels.
+        scores_NW.scatter_(1, pool.dropped[:, None], -torch.inf)
+        if self._exclude_known:
+            scores_NW.index_put_(_known_places(pool, labels), scores_NW.new_tensor(-torch.inf))
+        if self.kept == 1:
+            hardest_NT, kept_NT = scores_NW.max(dim=1, keepdim=True)
+        else:
+            hardest_NT, kept_NT = scores_NW.topk(self.kept, dim=1)
+        # Only known labels can leave fewer than T classes to choose from.
+        return kept_NT, hardest_NT == -torch.inf if self._exclude_known else None
+
+    def _buffer(self, name: str, *shape: int) -> Tensor:
+        """Memory that steps share: fresh pages for tens of MiB in every step cost more than filling them."""
+        if name not in self._buffers or self._buffers[name].shape != shape:
+            self._buffers[name] = self._classes.weight.new_empty(shape)
+        return self._buffers[name]
 
     def _score_all(self, queries_ND: Tensor, positives_N: Tensor, pool: BatchPool, mask_NW: Tensor) -> Tensor:
         # One read for pool and positives together, so that a class that is both has one gradient.
@@ -111,6 +134,14 @@ class ClassObjective:
         return self._loss.of_each_point(queries_ND @ self._classes.read_distinct(everything).T, positives_N)
 
 
+def _known_places(pool: BatchPool, labels: SparseRows) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the labels' scores in the pool; a label outside of it points at what its point leaves out."""
+    device = pool.shared_ids.device
+    rows_P = torch.from_numpy(labels.row_ids).to(device)
+    places_P, is_in_P = find_in_shared(pool.shared_ids, torch.from_numpy(labels.indices.astype("int64")).to(device))
+    return rows_P, torch.where(is_in_P, places_P, pool.dropped[rows_P])
+
+
 def padded_labels(labels: SparseRows, device: torch.device) -> Tensor:
     """[N, most labels] class ids, -1 where a point has fewer."""
     rows, counts = torch.from_numpy(labels.row_ids), torch.from_numpy(labels.counts)
@@ -126,7 +157,8 @@ def pool_size_for(options: TrainOptions, *, num_classes: int, device: torch.devi
         raise ValueError(
             f"pool is {options.pool}; wanted at most {num_classes - 1}, all of {num_classes} classes but the positive"
         )
-    return options.pool or min(MAX_POOL if device.type == "cuda" else _CPU_POOL, num_classes - 1)
+    most = MAX_POOL if device.type == "cuda" else _CPU_POOL
+    return options.pool or min(most, max(num_classes // _POOL_SHARE, 256, options.top), num_classes - 1)
 
 
 def make_objective(options: TrainOptions, classes: RowTable) -> Objective:

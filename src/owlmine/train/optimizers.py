@@ -31,10 +31,7 @@ class RowSGD:
     @torch.no_grad()
     def step(self, rate: float) -> None:
         for touched in self._table.take_touched():
-            gradient_UD = touched.values_UD.grad
-            if gradient_UD is not None:
-                moved_UD = touched.values_UD.detach().add_(gradient_UD, alpha=-rate)
-                self._table.write(touched.ids_U, moved_UD)
+            self._table.move(touched, touched.gradient_UD, -rate)
 
     def tensors(self) -> dict[str, Tensor]:
         return {}
@@ -50,12 +47,9 @@ class RowAdagrad:
     @torch.no_grad()
     def step(self, rate: float) -> None:
         for touched in self._table.take_touched():
-            gradient_UD = touched.values_UD.grad
-            if gradient_UD is not None:
-                sums_U = self._sums_R[touched.ids_U] + gradient_UD.square().mean(dim=1)
-                self._sums_R[touched.ids_U] = sums_U
-                steps_UD = gradient_UD * (rate / (sums_U.sqrt() + 1e-10))[:, None]
-                self._table.write(touched.ids_U, touched.values_UD.detach().sub_(steps_UD))
+            sums_U = self._sums_R[touched.ids_U] + touched.gradient_UD.square().mean(dim=1)
+            self._sums_R[touched.ids_U] = sums_U
+            self._table.move(touched, touched.gradient_UD / (sums_U.sqrt() + 1e-10)[:, None], -rate)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"sums": self._sums_R}

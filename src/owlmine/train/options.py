@@ -21,7 +21,7 @@ def _option(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How a model is trained; the defaults are the paper's recipe with a warm start."""
+    """How a model is trained: by default the paper's recipe, with a warm start and known labels left out of pools."""
 
     loss: str = _option("bowl", f"Loss: {', '.join(TRAINABLE)}.")
     top: int = _option(1, "How many of the hardest negatives count, for losses that mine.")
@@ -31,7 +31,7 @@ class TrainOptions:
     learn_scale: bool = _option(False, "Learn the factor on scores.")
     power: float = _option(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
     tail: float = _option(0.0, "Least weight of every negative of the pool.")
-    exclude_known: bool = _option(False, "Leave the other labels of a point out of its pool.")
+    exclude_known: bool = _option(True, "Leave the other labels of a point out of its pool (the paper does not).")
     epochs: float = _option(15.0, "Visits to each training point.")
     batch_size: int = _option(256, "Points per step.")
     class_rate: float = _option(0.1, "Step size of class vectors.")

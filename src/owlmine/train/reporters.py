@@ -29,10 +29,13 @@ class LineReporter:
 
     def __init__(self, console: Console) -> None:
         self._console, self._last = console, time.monotonic()
-        self._validated: dict[str, float] = {}
+        # An epoch brings figures of its own, so another object tells that one has ended.
+        self._validated: dict[str, float] | None = None
 
     def progress(self, progress: RunProgress) -> None:
         now = time.monotonic()
+        if self._validated is None:
+            self._validated = progress.validation
         if progress.validation is self._validated and now - self._last < _LINE_SECONDS:
             return
         self._last, self._validated = now, progress.validation

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
-import time
-from dataclasses import asdict, dataclass
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,40 +18,25 @@ from torch import Tensor
 from owlmine.data.batches import Batches
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
-from owlmine.model.folder import save_model, write_text
+from owlmine.model.folder import save_model
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.retriever import ModelShape, Retriever
+from owlmine.model.whole_files import remove_unfinished, write_text
+from owlmine.train.best import BestWeights
 from owlmine.train.card import model_card
-from owlmine.train.checkpoint import Checkpoint, Checkpoints
+from owlmine.train.checkpoint import Checkpoint, Checkpoints, FoundCheckpoint
 from owlmine.train.options import TrainOptions
+from owlmine.train.progress import Clock, Progress, Reporter, RunSize
+from owlmine.train.run_folder import remove_working_files, run_description, working_in
 from owlmine.train.step import TrainingStep
 from owlmine.train.validate import ValidationPart
 from owlmine.train.warm_start import warm_start
 
+__all__ = ["Progress", "Reporter", "Stopped", "Trainer", "choose_device"]
+
 # Steps between looks at the loss: each look waits for the device.
 _LOOK_EVERY = 50
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands."""
-
-    step: int
-    num_steps: int
-    epoch: float
-    loss: float
-    points_per_second: float
-    seconds_left: float
-    validation: dict[str, float]
-    """The last validation figures, in percent; empty before the first."""
-
-
-class Reporter(Protocol):
-    """Shows a run to somebody."""
-
-    def progress(self, progress: Progress) -> None: ...
-
-    def message(self, text: str) -> None: ...
+_FINITE_ROWS = 1 << 16
 
 
 class Stopped(OwlmineError):  # noqa: N818
@@ -79,189 +65,199 @@ class Trainer:
         )
         self.model = Retriever.new(shape, seed=options.seed, device=self.device)
         self.learn = TrainingStep(self.model, options)
+        # A loss that refuses scores which are not numbers could tell neither the step nor what to do about it.
+        self.learn.objective.loss.validate = False
         self.batches = Batches(
             store["train"], batch_size=options.batch_size, seed=options.seed, rows=self.validation.train_rows
         )
         self.num_steps = max(round(options.epochs * len(self.batches)), 1)
         self.step = 0
-        self.best: dict[str, Any] = {"P@1": -1.0, "epoch": 0}
         self.history: list[dict[str, Any]] = []
+        self._best = BestWeights(out / "best.safetensors")
+        # Double precision: the sum of an epoch's losses must not depend on how many steps an epoch has.
+        self._epoch_loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._seconds_before = 0.0
         self._checkpoints = Checkpoints(out / "checkpoints")
         self._signal: int | None = None
 
     def run(self, *, resume: bool) -> Predictor:
         """Trains to the end and leaves the model in the folder."""
-        self._start(resume=resume)
-        previous = {number: signal.signal(number, self._asked_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            self._loop()
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-        return self._finish()
+        with working_in(self.out):
+            self._start(resume=resume)
+            with self._listening():
+                self._loop()
+            return self._finish()
 
     def _start(self, *, resume: bool) -> None:
-        told = json.dumps({"options": asdict(self.options), "data": self.store.meta["checksum"]}, indent=1)
-        run_file = self.out / "run.json"
+        told, run_file = run_description(self.store, self.options), self.out / "run.json"
+        if resume and run_file.read_text("utf-8") != told:
+            raise OwlmineError(f"{run_file}: tells of other options or data; resume with the same, or train anew")
         checkpoint, complaints = self._checkpoints.newest() if resume else (None, [])
         for complaint in complaints:
             self.reporter.message(complaint)
-        if resume and run_file.exists() and run_file.read_text("utf-8") != told:
-            raise OwlmineError(f"{run_file}: tells of other options or data; resume with the same, or train anew")
-        if checkpoint is None:
-            if resume:
-                self.reporter.message("no checkpoint to resume from; starting at the beginning")
-            try:
-                self.out.mkdir(parents=True, exist_ok=True)
-                write_text(run_file, told)
-                write_text(self.out / "metrics.jsonl", "")
-            except OSError as error:
-                raise OwlmineError(f"{self.out}: cannot be written: {error.strerror}") from error
-            if self.options.warm_start:
-                warm_start(self.model, self.store["train"], self.validation.train_rows)
+        if checkpoint is not None:
+            self._restore(checkpoint)
+            self.reporter.message(f"resumed at step {self.step:,} of {self.num_steps:,}")
             return
-        self._restore(checkpoint)
-        self.reporter.message(f"resumed at step {self.step:,} of {self.num_steps:,}")
+        if resume:
+            self.reporter.message("no checkpoint to resume from; starting at the beginning")
+        try:
+            remove_unfinished(self.out)
+            write_text(run_file, told)
+        except OSError as error:
+            raise OwlmineError(f"{self.out}: cannot be written: {error.strerror}") from error
+        self._write_metrics()
+        if self.options.warm_start:
+            warm_start(self.model, self.store["train"], self.validation.train_rows)
 
     def _loop(self) -> None:
-        clock = _Clock(self.step)
-        sums, bad = torch.zeros((), device=self.device), torch.full((), -1, device=self.device)
-        looked = self.step
-        while self.step < self.num_steps:
+        clock = Clock(self.step, seconds_before=self._seconds_before)
+        bad = torch.full((), -1, device=self.device)
+        while self.step < self.num_steps and not self._out_of_patience():
             _, batch = self.batches.next()
             loss = self.learn(batch, number=self.step, progress=self.step / self.num_steps)
             self.step += 1
-            sums += loss
+            self._epoch_loss += loss
             bad = torch.where(~torch.isfinite(loss) & (bad < 0), self.step, bad)
             epoch_ends = self.step % len(self.batches) == 0 or self.step == self.num_steps
             due = clock.checkpoint_due(self.options.checkpoint_minutes) or self._signal is not None
             if not (epoch_ends or due or self.step % _LOOK_EVERY == 0):
                 continue
             self._look_for_harm(int(bad))
-            clock.look(self, float(sums) / (self.step - looked))
-            sums, looked = torch.zeros_like(sums), self.step
-            stop = epoch_ends and self._epoch_ended(clock)
-            if due:
+            self._report(clock, float(self._epoch_loss) / ((self.step - 1) % len(self.batches) + 1))
+            if epoch_ends:
+                self._epoch_ended(clock)
+            # Read once: a signal that comes later must find a checkpoint of its own.
+            asked = self._signal
+            if due or asked is not None:
+                self._seconds_before = clock.seconds()
                 self._save_checkpoint()
                 clock.saved()
-            if self._signal is not None and self.step < self.num_steps:
-                raise Stopped(self._signal, f"stopped at step {self.step:,} of {self.num_steps:,}; go on with --resume")
-            if stop:
-                break
+            if asked is not None and self.step < self.num_steps and not self._out_of_patience():
+                raise Stopped(asked, f"stopped at step {self.step:,} of {self.num_steps:,}; go on with --resume")
+
+    def _report(self, clock: Clock, loss: float) -> None:
+        size = RunSize(self.num_steps, len(self.batches), self.options.batch_size)
+        self.reporter.progress(clock.look(loss, step=self.step, size=size))
 
     def _look_for_harm(self, bad_step: int) -> None:
         if bad_step >= 0:
-            raise OwlmineError(
-                f"the loss of step {bad_step:,} is not a number; lower the rates (--class-rate, --feature-rate,"
-                f" --map-rate). Checkpoints before it are kept in {self.out / 'checkpoints'}"
-            )
+            raise self._harmed(f"the loss of step {bad_step:,} is not a finite number")
 
-    def _epoch_ended(self, clock: _Clock) -> bool:
-        """Validates, writes a line of metrics, and says whether to stop early."""
+    def _look_at_weights(self) -> None:
+        """A loss tells of its own step's update only in the next step, which may never come."""
+        for name, tensor in self.model.tensors().items():
+            if not all(bool(torch.isfinite(block).all()) for block in torch.split(tensor, _FINITE_ROWS)):
+                raise self._harmed(f"after step {self.step:,} {name} holds numbers that are not finite")
+
+    def _harmed(self, what: str) -> OwlmineError:
+        return OwlmineError(
+            f"{what}; lower the rates (--class-rate, --feature-rate, --map-rate) and look for huge feature values."
+            f" Checkpoints before it are kept in {self.out / 'checkpoints'}"
+        )
+
+    def _epoch_ended(self, clock: Clock) -> None:
+        """Validates, and writes a line of metrics."""
         figures = self.validation.measure(self.model) if len(self.validation) else {}
         record = {"step": self.step, "epoch": self.step / len(self.batches), "loss": clock.loss, **figures}
         record["seconds"] = round(clock.seconds(), 3)
         self.history.append(record)
-        with (self.out / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        self._epoch_loss.zero_()
+        self._write_metrics()
         clock.validation = figures
-        clock.look(self, clock.loss)
-        if not self.options.patience or not figures:
+        self._report(clock, clock.loss)
+        if self.options.patience and figures:
+            try:
+                self._best.offer(record, self.model.tensors())
+            except OwlmineError as error:
+                self.reporter.message(f"{error}; training goes on")
+
+    def _out_of_patience(self) -> bool:
+        """Whether so many epochs have passed since the best one. Of the history alone: a resumed run stops as well."""
+        if not self.options.patience or self._best.record is None:
             return False
-        if figures["P@1"] > self.best["P@1"]:
-            self.best = {"P@1": figures["P@1"], "epoch": len(self.history)}
-            self._save_best()
-        return len(self.history) - int(self.best["epoch"]) >= self.options.patience
+        best_step: int = self._best.record["step"]
+        return sum(int(record["step"]) > best_step for record in self.history) >= self.options.patience
 
     def _finish(self) -> Predictor:
-        if self.options.patience and self.best["P@1"] >= 0:
-            self._restore_best()
+        self._look_at_weights()
+        kept = self.history[-1]
+        if self._best.record is not None:
+            try:
+                self._best.restore(self.model.tensors())
+                kept = self._best.record
+            except OwlmineError as error:
+                self.reporter.message(f"{error}; the last epoch's weights are kept instead of the best")
         config = {
             "options": asdict(self.options),
             "data": {"name": self._data_name, "checksum": self.store.meta["checksum"]},
             "history": self.history,
+            "kept": kept,
         }
         predictor = Predictor(self.model, ClassWords.of(self.store), FeatureWords.of(self.store), config)
         save_model(self.out, predictor, model_card(predictor, self.store, self.options))
-        self._checkpoints.remove_all()
+        # Only now: a run killed before this line goes on from what is removed here.
+        remove_working_files(self.out)
         return predictor
 
-    def _save_best(self) -> None:
-        from owlmine.model.folder import write_tensors
-
-        write_tensors(self.out / "best.safetensors", self.model.tensors())
-
-    def _restore_best(self) -> None:
-        from safetensors.torch import load_file
-
-        best = self.out / "best.safetensors"
-        for name, tensor in load_file(best).items():
-            self.model.tensors()[name].copy_(tensor)
-        best.unlink()
-
     def _save_checkpoint(self) -> None:
+        self._look_at_weights()
         try:
             self._checkpoints.save(Checkpoint(self.step, self._all_tensors(), self._state()))
         except OwlmineError as error:
             self.reporter.message(f"{error}; training goes on, the checkpoint before it stays")
 
+    def _write_metrics(self) -> None:
+        """The whole file each time: it is small, and so it is right after a resume and after a full disk."""
+        try:
+            write_text(self.out / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
+        except OSError as error:
+            self.reporter.message(f"{self.out / 'metrics.jsonl'}: not written: {error.strerror}; training goes on")
+
     def _all_tensors(self) -> dict[str, Tensor]:
         model = {f"model.{name}": tensor for name, tensor in self.model.tensors().items()}
-        return model | {f"step.{name}": tensor for name, tensor in self.learn.state_tensors().items()}
+        step = {f"step.{name}": tensor for name, tensor in self.learn.state_tensors().items()}
+        return model | step | {"epoch_loss": self._epoch_loss}
 
     def _state(self) -> dict[str, Any]:
-        return {"batches": self.batches.state_dict(), "best": self.best, "history": self.history}
+        return {
+            "batches": self.batches.state_dict(),
+            "best": self._best.state_dict(),
+            "history": self.history,
+            "seconds": self._seconds_before,
+        }
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        tensors = checkpoint.tensors
+    def _restore(self, checkpoint: FoundCheckpoint) -> None:
+        file = checkpoint.tensors
         for name, tensor in self.model.tensors().items():
-            tensor.copy_(tensors[f"model.{name}"])
+            file.read_into(f"model.{name}", tensor)
+        file.read_into("epoch_loss", self._epoch_loss)
         self.learn.load_state_tensors(
-            {name.removeprefix("step."): t for name, t in tensors.items() if name.startswith("step.")}
+            {name.removeprefix("step."): file.read(name) for name in file.names if name.startswith("step.")}
         )
         self.batches.load_state_dict(checkpoint.state["batches"])
-        self.best, self.history, self.step = checkpoint.state["best"], checkpoint.state["history"], checkpoint.step
-        # Lines of epochs after the checkpoint will be written again.
-        write_text(self.out / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
+        self._best.load_state_dict(checkpoint.state["best"])
+        self.history, self.step = checkpoint.state["history"], checkpoint.step
+        self._seconds_before = checkpoint.state["seconds"]
+        remove_unfinished(self.out)
+        self._write_metrics()  # epochs after the checkpoint will come again
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end the run after the step; where they cannot be listened to, nothing changes."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {number: signal.signal(number, self._asked_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
         del frame
         self._signal = number
-
-
-class _Clock:
-    """Speed, time left, and when the next checkpoint is due."""
-
-    def __init__(self, first_step: int) -> None:
-        self._began = self._saved = time.monotonic()
-        self._first_step = first_step
-        self.loss = math.nan
-        self.validation: dict[str, float] = {}
-
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    def checkpoint_due(self, minutes: float) -> bool:
-        return time.monotonic() - self._saved >= 60 * minutes
-
-    def saved(self) -> None:
-        self._saved = time.monotonic()
-
-    def look(self, trainer: Trainer, loss: float) -> None:
-        """Tells the reporter."""
-        self.loss = loss
-        steps_per_second = (trainer.step - self._first_step) / max(self.seconds(), 1e-9)
-        trainer.reporter.progress(
-            Progress(
-                step=trainer.step,
-                num_steps=trainer.num_steps,
-                epoch=trainer.step / len(trainer.batches),
-                loss=loss,
-                points_per_second=steps_per_second * trainer.options.batch_size,
-                seconds_left=(trainer.num_steps - trainer.step) / max(steps_per_second, 1e-9),
-                validation=self.validation,
-            )
-        )
 
 
 def choose_device(name: str) -> torch.device:

@@ -1,0 +1,109 @@
+"""A training step on the CPU beside plain PyTorch: points per second at N = 256, B = 8,192, top 1, and for growing K.
+
+    python benchmarks/cpu_step.py [--steps 15]
+
+Plain PyTorch: EmbeddingBag and Embedding with sparse=True, torch.optim.SGD, the whole N x B score matrix under
+autograd; it does not even keep its class vectors at unit length, which ours does. Both take turns in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from machine import machine, save_result
+from torch import nn
+from torch.nn import functional
+
+from owlmine.data.rows import SparseRows, offsets_from_counts
+from owlmine.data.store import Batch
+from owlmine.model import ModelShape, Retriever, SparseBatch
+from owlmine.train.options import TrainOptions
+from owlmine.train.step import TrainingStep
+
+NUM_POINTS, POOL_SIZE, DIM, NUM_FEATURES, PER_POINT = 256, 8192, 512, 100_000, 40
+CLASSES = (10_000, 100_000, 1_000_000)
+
+
+def random_batch(num_classes: int, random: np.random.Generator) -> Batch:
+    """Points with Zipf-like features, as texts have, and three labels each."""
+    ids = [np.unique((NUM_FEATURES * random.random(PER_POINT) ** 3).astype(np.int64)) for _ in range(NUM_POINTS)]
+    offsets = offsets_from_counts(np.array([len(row) for row in ids]))
+    values = random.random(int(offsets[-1])).astype(np.float32)
+    labels = random.integers(0, num_classes, 3 * NUM_POINTS)
+    label_offsets = 3 * np.arange(NUM_POINTS + 1, dtype=np.int64)
+    return Batch(SparseRows(offsets, np.concatenate(ids), values), SparseRows(label_offsets, labels, None))
+
+
+def ours(num_classes: int) -> Callable[[Batch, int], None]:
+    model = Retriever.new(ModelShape(NUM_FEATURES, num_classes, dim=DIM), seed=0)
+    step = TrainingStep(model, TrainOptions(pool=POOL_SIZE, top=1))
+    return lambda batch, number: float(step(batch, number=number, progress=0.5))
+
+
+def plain(num_classes: int) -> Callable[[Batch, int], None]:
+    bag = nn.EmbeddingBag(NUM_FEATURES, DIM, mode="sum", sparse=True)
+    linear = nn.Linear(DIM, DIM, bias=False)
+    classes = nn.Embedding(num_classes, DIM, sparse=True)
+    tables = torch.optim.SGD([*bag.parameters(), *classes.parameters()], lr=0.1)
+    maps = torch.optim.SGD(linear.parameters(), lr=0.001, momentum=0.9)
+
+    def step(batch: Batch, number: int) -> None:
+        queries = SparseBatch.of(batch.queries, torch.device("cpu"))
+        positives = torch.from_numpy(batch.labels.indices[::3].astype(np.int64))
+        pool = torch.randint(num_classes, (POOL_SIZE,))
+        hidden = bag(queries.ids_E, queries.offsets_N, per_sample_weights=queries.values_E)
+        vectors = functional.normalize(linear(hidden.relu()), dim=1)
+        scores = vectors @ classes(pool).T
+        scores = scores.masked_fill(pool == positives[:, None], -torch.inf)
+        positive = (vectors * classes(positives)).sum(dim=1)
+        loss = ((1 - positive).relu() + (1 + scores.max(dim=1).values).relu()).sum()
+        loss.backward()
+        tables.step()
+        maps.step()
+        tables.zero_grad()
+        maps.zero_grad()
+
+    return step
+
+
+def seconds_per_step(
+    steps: dict[str, Callable[[Batch, int], None]], num_classes: int, repeats: int
+) -> dict[str, float]:
+    random = np.random.default_rng(0)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(repeats + 3):
+        batch = random_batch(num_classes, random)
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step(batch, number)
+            if number >= 3:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=15)
+    arguments = parser.parse_args()
+    results = {}
+    for num_classes in CLASSES:
+        steps = {"ours": ours(num_classes), "plain PyTorch": plain(num_classes)}
+        medians = seconds_per_step(steps, num_classes, arguments.steps)
+        results[num_classes] = medians | {"ratio": medians["plain PyTorch"] / medians["ours"]}
+        print(
+            f"K = {num_classes:9,}: {results[num_classes]['ratio']:.2f} times plain PyTorch"
+            f" ({NUM_POINTS / medians['ours']:,.0f} against {NUM_POINTS / medians['plain PyTorch']:,.0f} points/s)"
+        )
+        del steps
+    flatness = max(r["ours"] for r in results.values()) / min(r["ours"] for r in results.values())
+    print(f"slowest over fastest of ours from {CLASSES[0]:,} to {CLASSES[-1]:,} classes: {flatness:.2f}")
+    save_result("cpu_step", {"results": results, "flatness": flatness, "machine": machine()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What the verbs that use a trained model have in common: the model, the device, a bar."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from owlmine.errors import OwlmineError
+
+if TYPE_CHECKING:
+    from owlmine.model.predictor import Predictor
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a trained model.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
+
+
+def open_model(path: Path, device: str) -> Predictor:
+    """The model on the device that was asked for."""
+    import torch
+
+    from owlmine.model.folder import load
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise OwlmineError(f"--device is {device!r}; wanted cpu, cuda or auto")
+    has_cuda = torch.cuda.is_available()
+    if device == "cuda" and not has_cuda:
+        raise OwlmineError("--device is cuda; this machine has none that PyTorch can use")
+    return load(path, device="cuda" if has_cuda and device != "cpu" else "cpu")
+
+
+def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:
+    """Numbers parted by commas."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        wanted = f"whole numbers parted by commas, such as {example}"
+        raise OwlmineError(f"{option} is {text!r}; wanted {wanted}") from None
+
+
+class ShareBar:
+    """How much of something is done, on a terminal; nothing elsewhere. Written to standard error. A context manager."""
+
+    def __init__(self, title: str, *, shown: bool = True) -> None:
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=32),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not (shown and console.is_terminal),
+            transient=True,
+        )
+        self._task = self._bar.add_task(title, total=1.0)
+
+    def __enter__(self) -> ShareBar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def update(self, share: float) -> None:
+        self._bar.update(self._task, completed=share)

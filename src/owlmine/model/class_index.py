@@ -1,0 +1,105 @@
+"""From what people and files call a class to its number in a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+
+import numpy as np
+
+from owlmine.data.arrays import StringTable
+from owlmine.data.formats.block import RowLabels
+from owlmine.data.rows import Int64
+from owlmine.errors import OwlmineError, excerpt
+from owlmine.model.predictor import ClassWords
+
+# Comparing spellings costs some microseconds a key; of more keys than these, those that begin alike are compared.
+_MAX_COMPARED = 100_000
+
+
+class ClassIndex:
+    """Class ids by key. Reads labels of files as a conversion does, but with the classes that a model has."""
+
+    def __init__(self, keys: StringTable) -> None:
+        self._keys = keys
+
+    @cached_property
+    def _by_key(self) -> dict[str, int]:
+        return {key: number for number, key in enumerate(self._keys)}
+
+    @cached_property
+    def _by_number(self) -> tuple[Int64, Int64]:
+        """The keys that are numbers, ascending, and the class of each: 16 bytes a class, where a dictionary has 150."""
+        pairs = [(int(key), number) for number, key in enumerate(self._keys) if _is_number(key)]
+        numbers, ids = np.array(pairs, np.int64).reshape(-1, 2).T
+        order = np.argsort(numbers)
+        return numbers[order], ids[order]
+
+    def get(self, key: str) -> int | None:
+        return self._by_key.get(key)
+
+    def raw_ids(self, labels: RowLabels, *, training: bool) -> Int64:
+        """The class of each label entry; -1 where the model has none."""
+        assert not training
+        if isinstance(labels.classes, np.ndarray):
+            return self.final_of_numbers(labels.classes)
+        return np.array([self._by_key.get(name, -1) for name in labels.classes], np.int64)
+
+    def final_ids(self) -> Int64:
+        return np.arange(len(self._keys), dtype=np.int64)
+
+    def final_of_numbers(self, numbers: Int64) -> Int64:
+        known, ids = self._by_number
+        if not len(known):
+            return np.full(len(numbers), -1, np.int64)
+        places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+        return np.where(known[places] == numbers, ids[places], -1)
+
+    def keys(self) -> Iterator[str]:
+        return iter(self._keys)
+
+
+def find_classes(words: ClassWords, wanted: Sequence[str]) -> Int64:
+    """The ids of the classes with these keys, or with these names where no key fits.
+
+    An unknown one is an error that names the nearest spellings.
+    """
+    if not wanted:
+        raise OwlmineError("no class was named; wanted at least one key")
+    index = ClassIndex(words.keys)
+    ids: list[int] = []
+    for word in wanted:
+        found = index.get(word)
+        ids.extend([found] if found is not None else _named(words, word))
+    return np.array(ids, np.int64)
+
+
+def _named(words: ClassWords, word: str) -> list[int]:
+    ids = [number for number, name in enumerate(words.names) if name == word]
+    if len(ids) == 1:
+        return ids
+    if ids:
+        keys = ", ".join(repr(words.keys[number]) for number in ids[:3])
+        raise OwlmineError(f"{len(ids)} classes are named {excerpt(word)}; give a key, such as {keys}")
+    close = _close(words, word)
+    told = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    raise OwlmineError(f"the model has no class {excerpt(word)}{told}")
+
+
+def _close(words: ClassWords, word: str) -> list[str]:
+    spellings = {key.casefold(): key for key in words.keys}
+    spellings |= {name.casefold(): name for name in words.names}
+    folded = word.casefold()
+    if folded in spellings:
+        return [spellings[folded]]
+    candidates = list(spellings)
+    if len(candidates) > _MAX_COMPARED:
+        candidates = [spelling for spelling in candidates if spelling[:2] == folded[:2]][:_MAX_COMPARED]
+    return [spellings[near] for near in get_close_matches(folded, candidates, n=3, cutoff=0.6)]
+
+
+def _is_number(key: str) -> bool:
+    """Whether a file could have meant this key by a number: no leading zeros, and 64 bits hold it."""
+    digits = key.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) <= 18 and str(int(key)) == key

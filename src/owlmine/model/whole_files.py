@@ -1,0 +1,132 @@
+"""Files that appear whole or not at all, and tensors in them without a second copy in memory.
+
+Tensors are written in the safetensors format, by ourselves: the package's own writer leaves files of random names
+behind when the process is killed, copies every tensor in releases before 0.8, and its reader maps the whole file, so
+that a table that is read into another one would be held twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+_TYPES = {
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.float32: "F32",
+    torch.int32: "I32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+_SUFFIX = ".writing"
+_BLOCK_BYTES = 16 << 20
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """A safetensors file that appears whole or not at all."""
+    # Wide types first, so that every tensor begins at a multiple of its own item size.
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())
+    entries: dict[str, Any] = {}
+    end = 0
+    for name, tensor in ordered:
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        entries[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)
+    with _appearing(path) as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for _, tensor in ordered:
+            for block in _byte_blocks(tensor):
+                file.write(block.cpu().numpy().data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file that appears whole or not at all."""
+    with _appearing(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Takes away what killed processes were writing."""
+    for file in folder.glob(f".*{_SUFFIX}"):
+        file.unlink(missing_ok=True)
+
+
+def is_unfinished(file: Path) -> bool:
+    return file.name.startswith(".") and file.name.endswith(_SUFFIX)
+
+
+class TensorFile:
+    """A safetensors file opened for plain reads, tensor by tensor. Raises ValueError where it makes no sense."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > path.stat().st_size:
+                raise ValueError("its header is longer than the file")
+            entries = json.loads(file.read(length))
+        self._data_start = 8 + length
+        self._entries: dict[str, Any] = {name: e for name, e in entries.items() if name != "__metadata__"}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._entries)
+
+    def read(self, name: str) -> Tensor:
+        """A new tensor in main memory."""
+        types = {word: dtype for dtype, word in _TYPES.items()}
+        tensor = torch.empty(self._entries[name]["shape"], dtype=types[self._entries[name]["dtype"]])
+        self.read_into(name, tensor)
+        return tensor
+
+    def read_into(self, name: str, tensor: Tensor) -> None:
+        """Fills a contiguous tensor of the same type and shape, wherever it is."""
+        entry = self._entries[name]
+        found, wanted = (entry["dtype"], entry["shape"]), (_TYPES[tensor.dtype], list(tensor.shape))
+        if found != wanted:
+            raise ValueError(f"{name} is {found[0]} of shape {found[1]}; wanted {wanted[0]} of shape {wanted[1]}")
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self._data_start + entry["data_offsets"][0])
+            for block in _byte_blocks(tensor):
+                here = block if block.device.type == "cpu" else torch.empty_like(block, device="cpu")
+                if file.readinto(here.numpy().data) != len(block):
+                    raise ValueError(f"{name} ends early")
+                if here is not block:
+                    block.copy_(here)
+
+
+def _byte_blocks(tensor: Tensor) -> Iterator[Tensor]:
+    """The memory of a tensor as bytes, a bounded piece at a time; views where it is contiguous."""
+    flat = tensor.detach().reshape(-1).view(torch.uint8)
+    for start in range(0, len(flat), _BLOCK_BYTES):
+        yield flat[start : start + _BLOCK_BYTES]
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[IO[bytes]]:
+    """A file under another name that takes its place once its bytes are on the disk."""
+    temporary = path.with_name(f".{path.name}{_SUFFIX}")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,177 @@
+"""``owlmine predict`` as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from owlmine.errors import OwlmineError
+
+from ..small_models import (
+    dense_data,
+    dense_model,
+    run,
+    sparse_data,
+    sparse_model,
+    text_data,
+    text_model,
+    text_point,
+    text_store,
+    write_jsonl,
+)
+
+
+def test_a_pipe_is_answered_line_by_line() -> None:
+    command = [sys.executable, "-m", "owlmine", "predict", str(text_model()), "-", "--top", "2", "--device", "cpu"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"NO_COLOR": "1"},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        # Each answer is read before the next question is asked: nothing may wait for the end of the input.
+        for number, topic in enumerate(("river", "lantern")):
+            process.stdin.write(f"the {topic}\n".encode())
+            process.stdin.flush()
+            told = json.loads(process.stdout.readline())
+            assert told["query"] == number
+            assert told["classes"][0]["key"] == f"c-{topic}"
+            assert told["classes"][0]["name"] == topic.title()
+            assert len(told["classes"]) == 2
+        process.stdin.write(b"???")
+        process.stdin.close()
+        assert json.loads(process.stdout.readline()) == {"query": 2, "classes": []}
+        errors = process.stderr.read().decode()
+        assert process.wait() == 0
+    assert errors == "1 of 3 queries hold nothing that the model knows; their lists are empty\n"
+
+
+def test_a_table_passes_its_ids_through(tmp_path: Path) -> None:
+    file = write_jsonl(tmp_path / "q.jsonl", [text_point(number) for number in range(3)])
+    rows = [json.loads(line) for line in run("predict", text_model(), file).stdout.splitlines()]
+    assert [(row["query"], row["id"], len(row["classes"])) for row in rows] == [
+        (0, "p0", 5),
+        (1, "p1", 5),
+        (2, "p2", 5),
+    ]
+    scores = [found["score"] for found in rows[0]["classes"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_csv_into_a_new_file(tmp_path: Path) -> None:
+    out = tmp_path / "answers.csv"
+    arguments = (
+        "predict",
+        text_model(),
+        text_store(),
+        "--split",
+        "train",
+        "--top",
+        "1",
+        "--format",
+        "csv",
+        "--out",
+        out,
+    )
+    done = run(*arguments)
+    assert done.exit_code == 0, done.exception
+    assert done.stdout == ""
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    assert [row["query"] for row in rows] == [str(number) for number in range(240)]
+    before = out.read_bytes()
+    assert "already exists" in str(run(*arguments).exception)
+    assert out.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_chosen_classes(tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("the river\nthe castle and the pepper\n")
+    done = run("predict", text_model(), file, "--classes", "c-pepper,Castle", "--classes", "c-river")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [len(row["classes"]) for row in rows] == [3, 3]
+    assert {found["key"] for found in rows[1]["classes"]} == {"c-castle", "c-pepper", "c-river"}
+    assert rows[0]["classes"][0]["key"] == "c-river"
+    assert rows[1]["classes"][2]["key"] == "c-river"
+
+
+def test_readable_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    file = write_jsonl(tmp_path / "q.jsonl", [text_point(0), {"id": "[x]", "text": "?" * 200}])
+    done = run("predict", text_model(), file, "--format", "table", "--top", "2")
+    assert done.exit_code == 0, done.exception
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("0 p0  the river and")
+    assert "━━━━━━━━━━━━━━━━" in lines[1]
+    assert "River" in lines[1]
+    assert "c-river" in lines[1]
+    assert lines[3].startswith("1 [x]  ???")
+    assert lines[4].strip() == "nothing that the model knows"
+    assert max(map(len, lines)) <= 60
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_vectors(kind: str) -> None:
+    model, file = (
+        (sparse_model(), sparse_data() / "test.txt") if kind == "sparse" else (dense_model(), dense_data() / "test.npy")
+    )
+    done = run("predict", model, file, "--top", "3")
+    assert done.exit_code == 0, done.exception
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == (60 if kind == "sparse" else 35)
+    assert all(len(row["classes"]) == 3 for row in rows)
+
+
+def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("the river\n")
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"fine\nnot \xff fine\n")
+    broken = tmp_path / "broken.npy"
+    broken.write_bytes(b"nothing of the kind")
+    cases: list[tuple[tuple[object, ...], str]] = [
+        ((tmp_path / "none", file), "none: found no such folder; wanted a model folder"),
+        ((text_model(), tmp_path / "none.txt"), "none.txt: found no such file"),
+        ((text_model(), text_data()), "texts: found a folder that is no store"),
+        ((text_model(), file, "--top", "13"), "--top is 13; wanted 1 to 12"),
+        ((text_model(), file, "--top", "0"), "--top is 0; wanted 1 to 12"),
+        ((text_model(), file, "--classes", "c-river", "--top", "2"), "--top is 2; wanted 1 to 1,"),
+        ((text_model(), file, "--classes", "c-rivers"), "no class 'c-rivers'; did you mean 'c-river'"),
+        ((text_model(), file, "--classes", ","), "--classes names no class"),
+        ((text_model(), file, "--format", "xml"), "--format is 'xml'; wanted jsonl, csv, table"),
+        ((text_model(), file, "--input-format", "xml"), "--input-format is 'xml'; wanted one of"),
+        ((text_model(), file, "--split", "test"), "is no store; --split test"),
+        ((text_model(), "-", "--split", "test"), "standard input has no splits"),
+        ((text_model(), file, "--device", "abacus"), "--device is 'abacus'"),
+        ((text_model(), dense_data() / "test.npy"), "found dense vectors; wanted text"),
+        ((sparse_model(), file), "found text; wanted sparse vectors"),
+        ((dense_model(), "-"), "standard input: found text; wanted dense vectors"),
+        ((text_model(), bad), "bad.txt, line 2: found byte 0xff"),
+        ((dense_model(), broken), "broken.npy: found a file that cannot be read"),
+        ((text_model(), file, "--out", tmp_path / "no" / "out"), "out: cannot be written"),
+    ]
+    for arguments, message in cases:
+        done = run("predict", *arguments, input="the river\n")
+        assert isinstance(done.exception, OwlmineError), (arguments, done.exception, done.stdout)
+        assert message in str(done.exception)
+        assert "\n" not in str(done.exception)
+        assert done.stdout == ""
+
+
+def test_a_failed_run_leaves_no_file(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(json.dumps({"text": "the river"}) + "\nnot json\n")
+    out = tmp_path / "out.jsonl"
+    assert "lines.jsonl, line 2: found 'not json'" in str(run("predict", text_model(), lines, "--out", out).exception)
+    assert list(tmp_path.iterdir()) == [lines]

@@ -1,0 +1,96 @@
+"""Exact top k in blocks against a full sort."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from owlmine.model import ModelShape, Retriever
+from owlmine.retrieve import exact, exact_top
+
+
+def by_full_sort(queries: Tensor, classes: Tensor, k: int) -> tuple[list[list[float]], list[list[int]]]:
+    scores, ids = [], []
+    for row in (queries @ classes.T).tolist():
+        order = sorted(range(len(row)), key=lambda c: (-row[c], c))[:k]
+        scores.append([row[c] for c in order])
+        ids.append(order)
+    return scores, ids
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    num_queries=st.integers(1, 4),
+    num_classes=st.integers(1, 40),
+    k=st.integers(1, 12),
+    block=st.integers(1, 60),
+    spread=st.integers(0, 3),
+    seed=st.integers(0, 10_000),
+)
+def test_equals_a_full_sort_with_ties_to_the_smaller_id(
+    num_queries: int, num_classes: int, k: int, block: int, spread: int, seed: int
+) -> None:
+    """Small whole numbers: products are exact, and ties are everywhere, at the edges of blocks too."""
+    k = min(k, num_classes)
+    generator = torch.Generator().manual_seed(seed)
+    queries = torch.randint(-spread, spread + 1, (num_queries, 2), generator=generator).float()
+    classes = torch.randint(-spread, spread + 1, (num_classes, 2), generator=generator).float()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_BLOCK_SCORES", block)
+        scores, ids = exact_top(queries, classes, k)
+    assert (scores.tolist(), ids.tolist()) == by_full_sort(queries, classes, k)
+
+
+def test_many_ties_in_one_block() -> None:
+    """Wide enough that a partial sort is used, which promises nothing about ties."""
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randint(-1, 2, (16, 3), generator=generator).float()
+    classes = torch.randint(-1, 2, (5000, 3), generator=generator).float()
+    scores, ids = exact_top(queries, classes, 20)
+    assert (scores.tolist(), ids.tolist()) == by_full_sort(queries, classes, 20)
+
+
+@settings(max_examples=40, deadline=None)
+@given(num_classes=st.integers(1, 300), k=st.integers(1, 12), block=st.integers(1, 400), seed=st.integers(0, 10_000))
+def test_equals_a_full_sort_where_scores_differ(num_classes: int, k: int, block: int, seed: int) -> None:
+    k, generator = min(k, num_classes), torch.Generator().manual_seed(seed)
+    # Products of distinct whole numbers below 2^24: exact, and without ties.
+    classes = torch.randperm(num_classes, generator=generator).float()[:, None]
+    queries = torch.tensor([[1.0], [-3.0], [7.0]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_BLOCK_SCORES", block)
+        scores, ids = exact_top(queries, classes, k)
+    assert (scores.tolist(), ids.tolist()) == by_full_sort(queries, classes, k)
+
+
+def test_never_holds_all_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    widths: list[int] = []
+
+    class Watched(Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            result = super().__torch_function__(function, types, args, kwargs or {})
+            if isinstance(result, Tensor):
+                widths.append(result.numel())
+            return result
+
+    monkeypatch.setattr(exact, "_BLOCK_SCORES", 64)
+    queries, classes = torch.randn(8, 4).as_subclass(Watched), torch.randn(1000, 4)
+    exact_top(queries, classes, 5)
+    assert widths
+    assert max(widths) <= 8 * 4 + 2 * 64 + 8 * 2 * 5, "queries, a block, and the best so far; not 8 x 1000"
+
+
+@pytest.mark.parametrize("k", [0, 6])
+def test_as_many_as_there_are_classes_at_most(k: int) -> None:
+    model = Retriever.new(ModelShape(num_features=3, num_classes=5, dim=2, dense=True), seed=0)
+    with pytest.raises(ValueError, match=f"k is {k}; wanted 1 to the 5 classes"):
+        model.top(torch.zeros(1, 3), k)
+
+
+def test_no_queries() -> None:
+    scores, ids = exact_top(torch.zeros(0, 3), torch.zeros(4, 3), 2)
+    assert scores.shape == ids.shape == (0, 2)

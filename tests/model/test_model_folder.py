@@ -1,0 +1,203 @@
+"""The model on disk: the same predictions when loaded, harm noticed, no code inside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import owlmine
+from owlmine.data import Store, SyntheticOptions, convert, synthesize
+from owlmine.errors import DataError, OwlmineError
+from owlmine.model.folder import verify_model
+from owlmine.model.predictor import Predictor
+from owlmine.train import TrainOptions, train
+
+OPTIONS = TrainOptions(dim=8, pool=10, epochs=1.0, batch_size=40, device="cpu")
+FILES = {"README.md", "classes.safetensors", "config.json", "features.safetensors", "weights.safetensors"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    options = SyntheticOptions(num_classes=30, train_points=200, test_points=40, num_topics=20, noise_vocabulary=40)
+    return synthesize(tmp_path_factory.mktemp("data") / "store", options)
+
+
+@pytest.fixture(scope="module")
+def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, Path]:
+    out = tmp_path_factory.mktemp("model") / "out"
+    return train(store, out, OPTIONS), out
+
+
+@pytest.fixture
+def copy(trained: tuple[Predictor, Path], tmp_path: Path) -> Path:
+    return shutil.copytree(trained[1], tmp_path / "copy")
+
+
+def test_loaded_model_gives_the_same_answers(store: Store, trained: tuple[Predictor, Path]) -> None:
+    predictor, out = trained
+    loaded = owlmine.load(out)
+    rows = store["test"].batch(np.arange(40)).queries
+    for own, other in zip(predictor.top(rows, 5), loaded.top(rows, 5), strict=True):
+        assert own.tobytes() == other.tobytes()
+    assert loaded.predict(rows, k=3) == predictor.predict(rows, k=3)
+    assert list(loaded.classes.keys) == [str(c) for c in range(30)]
+    assert loaded.classes.counts.tolist() == store.class_counts.tolist()
+    assert loaded.classes.num_points == 200
+    loaded.check_fits(store)
+
+
+def test_what_the_folder_holds(trained: tuple[Predictor, Path]) -> None:
+    _, out = trained
+    assert {file.name for file in out.iterdir()} == FILES | {"metrics.jsonl", "run.json"}
+    assert verify_model(out) == []
+    for file in out.iterdir():
+        assert not zipfile.is_zipfile(file), "torch.save and joblib write zip files and pickles"
+        assert b"\x80\x04" not in file.read_bytes()[:64]
+    card = (out / "README.md").read_text()
+    assert card.startswith("# A model that retrieves among 30 classes")
+    assert "200 train, 40 test points" in card
+    assert "dim = 8" in card
+    assert "| epoch | loss | P@1 | P@3 | P@5 |" in card
+    assert 'owlmine.load("this folder")' in card
+
+
+def test_files_can_be_read_by_everybody_who_may(trained: tuple[Predictor, Path]) -> None:
+    _, out = trained
+    (out.parent / "plain").write_text("")
+    usual = (out.parent / "plain").stat().st_mode
+    assert {file.stat().st_mode for file in out.iterdir()} == {usual}
+
+
+def test_our_tensor_files_are_safetensors(tmp_path: Path) -> None:
+    """Every type and odd shape, read by the package; and the package's files read by us."""
+    from owlmine.model.whole_files import TensorFile, write_tensors
+
+    tensors = {
+        "bytes": torch.arange(5, dtype=torch.uint8),
+        "flags": torch.tensor([True, False, True]),
+        "wide": torch.arange(7, dtype=torch.int64).reshape(7, 1),
+        "double": torch.randn(2, 3, dtype=torch.float64),
+        "single": torch.randn(3, 0, 2),
+        "half": torch.randn(3).half(),
+        "brain": torch.randn(3).bfloat16(),
+        "ints": torch.arange(3, dtype=torch.int32),
+        "number": torch.tensor(2.5),
+        "turned": torch.randn(4, 3).T,
+    }
+    write_tensors(tmp_path / "ours", tensors)
+    theirs = load_file(tmp_path / "ours")
+    assert set(theirs) == set(tensors)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "theirs")
+    for file in (TensorFile(tmp_path / "ours"), TensorFile(tmp_path / "theirs")):
+        for name, tensor in tensors.items():
+            for read in (theirs[name], file.read(name)):
+                assert read.dtype == tensor.dtype
+                assert torch.equal(read, tensor)
+    assert [file.name for file in sorted(tmp_path.iterdir())] == ["ours", "theirs"]
+
+
+def test_tensors_larger_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from owlmine.model import whole_files
+
+    monkeypatch.setattr(whole_files, "_BLOCK_BYTES", 100)
+    tensor, place = torch.randn(123, 7), torch.zeros(123, 7)
+    whole_files.write_tensors(tmp_path / "file", {"t": tensor})
+    whole_files.TensorFile(tmp_path / "file").read_into("t", place)
+    assert torch.equal(place, tensor)
+    with pytest.raises(ValueError, match=r"t is F32 of shape \[123, 7\]; wanted F32 of shape \[7, 123\]"):
+        whole_files.TensorFile(tmp_path / "file").read_into("t", torch.zeros(7, 123))
+
+
+@pytest.mark.parametrize("name", ["weights", "classes", "features"])
+@pytest.mark.parametrize("place", [3, -1])
+def test_flipped_bytes_are_found(copy: Path, name: str, place: int) -> None:
+    file = copy / f"{name}.safetensors"
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+    assert verify_model(copy) == [file.name]
+
+
+def test_changed_config_and_missing_files_are_found(copy: Path) -> None:
+    file = copy / "config.json"
+    file.write_text(file.read_text().replace('"num_points": 200', '"num_points": 210'))
+    (copy / "weights.safetensors").unlink()
+    assert verify_model(copy) == ["weights.safetensors", "config.json"]
+
+
+@pytest.mark.parametrize("name", ["weights", "classes", "features"])
+@pytest.mark.parametrize("kept", [0, 0.5, None])
+def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None) -> None:
+    file = copy / f"{name}.safetensors"
+    if kept is None:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[: int(file.stat().st_size * kept)])
+    with pytest.raises(DataError, match="wanted an unharmed model folder"):
+        owlmine.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 2}, "found model version 2; wanted version 1"),
+        ({"format": "other"}, 'wanted "format": "owlmine-model"'),
+        ({"shape": {"num_features": 99, "num_classes": 30, "dim": 8}}, "wanted an unharmed model folder"),
+        ({"shape": {"num_features": 100, "num_classes": 31, "dim": 8}}, "wanted an unharmed model folder"),
+        ({"shape": {"num_features": 100, "num_classes": 30, "dim": 8, "depth": 2}}, "wanted an unharmed model folder"),
+        ({"shape": {"num_features": 100, "num_classes": 30, "dim": 8, "wings": 2}}, "wanted an unharmed model folder"),
+        ({"shape": {"num_features": 0, "num_classes": 30}}, "wanted an unharmed model folder"),
+        ({"shape": None}, "wanted an unharmed model folder"),
+    ],
+    ids=str,
+)
+def test_config_that_does_not_fit(copy: Path, change: dict[str, object], told: str) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(DataError, match=told):
+        owlmine.load(copy)
+
+
+@pytest.mark.parametrize("missing", ["shape", "num_points", "weighting"])
+def test_config_without_a_part(copy: Path, missing: str) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    del config[missing]
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match=f"cannot be read .*{missing}"):
+        owlmine.load(copy)
+
+
+def test_no_model_at_all(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(OwlmineError, match="wanted a model folder"):
+            owlmine.load(folder)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(DataError, match="not JSON"):
+        owlmine.load(tmp_path)
+
+
+def test_text_models_take_text(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    words = ["apple pear plum", "engine wheel brake", "violin cello drum"]
+    (folder / "train.jsonl").write_text(
+        "".join(
+            json.dumps({"text": f"{words[i % 3]} {words[i % 3].split()[i % 2]}", "labels": [f"kind {i % 3}"]}) + "\n"
+            for i in range(60)
+        )
+    )
+    store = convert(folder, tmp_path / "store")
+    options = TrainOptions(dim=16, pool=2, epochs=3.0, batch_size=10, device="cpu", validation=0.0)
+    trained = train(store, tmp_path / "out", options)
+    loaded = owlmine.load(tmp_path / "out")
+    for model in (trained, loaded):
+        answers = model.predict(["a new wheel for my engine", "plum"], k=1)
+        assert [row[0].name for row in answers] == ["kind 1", "kind 0"]
+    assert loaded.predict(words, k=3) == trained.predict(words, k=3)

@@ -1,0 +1,261 @@
+"""Whole training steps against plain PyTorch: dense parameters, autograd through all N x K scores, torch.optim.SGD."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from owlmine.data import Store
+from owlmine.data.store import Batch
+from owlmine.losses.modules.registry import LOSSES
+from owlmine.mining import BatchPool
+from owlmine.model import ModelShape, Retriever
+from owlmine.train import TrainOptions, objective, step
+from owlmine.train.optimizers import rate_factor
+from owlmine.train.options import TRAINABLE
+from owlmine.train.step import TrainingStep
+
+from .plain_losses import PLAIN_LOSSES, Point
+from .runs import small_options
+
+
+@dataclass
+class Drawn:
+    """What the steps drew at random."""
+
+    positives: list[np.ndarray] = field(default_factory=list)
+    pools: list[BatchPool] = field(default_factory=list)
+
+
+@contextmanager
+def recorded() -> Iterator[Drawn]:
+    drawn = Drawn()
+    draw_pool, draw_positives = objective.draw_batch_pool, step.draw_positives
+
+    def pool(*args: Any, **options: Any) -> BatchPool:
+        drawn.pools.append(draw_pool(*args, **options))
+        return drawn.pools[-1]
+
+    def positives(*args: Any) -> np.ndarray:
+        drawn.positives.append(draw_positives(*args))
+        return drawn.positives[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objective, "draw_batch_pool", pool)
+        patch.setattr(step, "draw_positives", positives)
+        yield drawn
+
+
+class PlainModel(nn.Module):
+    """The same model as dense parameters; ``momentum`` and rates by ``torch.optim.SGD``."""
+
+    def __init__(self, tensors: dict[str, Tensor], options: TrainOptions, *, dense: bool) -> None:
+        super().__init__()
+        self.options = options
+        self.weights = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(t.clone()) for n, t in tensors.items()})
+        self.log_scale = nn.Parameter(self.weights["classes"].new_tensor(options.scale).log())
+        maps = [w for name, w in self.weights.items() if name.startswith("map") or (dense and name == "table")]
+        groups: list[dict[str, Any]] = [{"params": [self.weights["classes"]], "lr": options.class_rate}]
+        if "table" in self.weights and not dense:
+            groups.append({"params": [self.weights["table"]], "lr": options.feature_rate})
+        smooth = [*maps, *([self.log_scale] if options.learn_scale else [])]
+        groups.append({"params": smooth, "lr": options.map_rate, "momentum": options.momentum})
+        self.optimizer = torch.optim.SGD(groups, lr=0.0)
+        self.rates = [group["lr"] for group in groups]
+
+    def scores(self, queries_NF: Tensor) -> Tensor:
+        hidden = queries_NF
+        if "table" in self.weights:
+            hidden = hidden @ self.weights["table"]
+            for name in sorted(name for name in self.weights if name.startswith("map")):
+                hidden = hidden.clamp_min(0) @ self.weights[name]
+            hidden = hidden / hidden.norm(dim=1, keepdim=True)
+        return hidden @ self.weights["classes"].T
+
+    def learn(self, queries_NF: Tensor, points: list[dict[str, Any]], *, factor: float, pool_size: int) -> float:
+        scores_NK, scale = self.scores(queries_NF), self.log_scale.exp()
+        losses = [
+            PLAIN_LOSSES[self.options.loss](Point(v, s=scale, B=pool_size, options=self.options, **point))
+            for v, point in zip(scores_NK, points, strict=True)
+        ]
+        self.optimizer.zero_grad()
+        torch.stack(losses).sum().backward()
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        self.optimizer.step()
+        if "table" in self.weights:
+            with torch.no_grad():
+                self.weights["classes"] /= self.weights["classes"].norm(dim=1, keepdim=True)
+        return torch.stack(losses).mean().item()
+
+
+def points_of(batch: Batch, positives: np.ndarray, pool: BatchPool | None, *, exclude: bool) -> list[dict[str, Any]]:
+    points = []
+    for n, positive in enumerate(positives.tolist()):
+        known = set(batch.labels[n : n + 1].indices.tolist())
+        assert positive in known
+        members = [] if pool is None else pool.ids()[n].tolist()
+        assert positive not in members
+        points.append({"y": positive, "pool": [j for j in members if not (exclude and j in known)]})
+    return points
+
+
+def compare(store: Store, options: TrainOptions, *, dtype: torch.dtype, tolerance: float, num_steps: int = 3) -> Drawn:
+    """Steps of the library and of plain PyTorch on the same batches, pools and positives, from the same weights."""
+    dense = store.meta["queries"] == "dense"
+    shape = ModelShape(
+        num_features=store.num_features,
+        num_classes=store.num_classes,
+        dense=dense,
+        kind=options.kind,
+        dim=options.dim,
+        depth=options.depth,
+    )
+    tensors = {name: tensor.to(dtype) for name, tensor in Retriever.new(shape, seed=1).tensors().items()}
+    if options.kind == "linear":  # zeros would make every class equally hard
+        tensors["classes"] = torch.randn(tensors["classes"].shape, generator=torch.manual_seed(0), dtype=dtype)
+    else:  # unit vectors in this precision too: the plain model scales every row, the other those that it touched
+        tensors["classes"] = nn.functional.normalize(tensors["classes"], dim=1)
+    plain = PlainModel(tensors, options, dense=dense)
+    model = Retriever.from_tensors(shape, {name: tensor.clone() for name, tensor in tensors.items()})
+    learn = TrainingStep(model, options)
+    with recorded() as drawn:
+        for number in range(num_steps):
+            batch = store["train"].batch(np.arange(12) + 12 * number)
+            if not dense:
+                wide = replace(batch.queries, values=batch.queries.values.astype(str(dtype).removeprefix("torch.")))
+                batch = Batch(wide, batch.labels)
+                queries_NF = torch.from_numpy(np.asarray(wide.to_scipy(store.num_features).todense()))
+            else:
+                queries_NF = torch.from_numpy(batch.queries)
+            progress = number / num_steps
+            loss = learn(batch, number=number, progress=progress)
+            pool = drawn.pools[-1] if LOSSES[options.loss].inputs == "pool" else None
+            points = points_of(batch, drawn.positives[-1], pool, exclude=options.exclude_known)
+            expected = plain.learn(
+                queries_NF, points, factor=rate_factor(options.schedule, progress), pool_size=options.pool
+            )
+            assert float(loss) == pytest.approx(expected, rel=tolerance, abs=tolerance)
+    for name, tensor in model.tensors().items():
+        torch.testing.assert_close(tensor, plain.weights[name.replace(".", "_")].data, rtol=tolerance, atol=tolerance)
+        assert not torch.allclose(tensor, tensors[name], rtol=1e-4, atol=1e-6), f"{name} has not moved"
+    if options.learn_scale:
+        assert learn.objective.loss.scale.item() == pytest.approx(plain.log_scale.exp().item(), rel=1e-5)
+    return drawn
+
+
+def test_every_loss_has_a_plain_twin() -> None:
+    assert set(PLAIN_LOSSES) == set(TRAINABLE)
+
+
+@pytest.mark.parametrize("loss", TRAINABLE)
+@pytest.mark.parametrize("top", [1, 4])
+def test_steps_equal_plain_pytorch(store: Store, loss: str, top: int) -> None:
+    options = small_options(loss=loss, top=top, surrogate="logistic", scale=3.0, map_rate=0.01)
+    compare(store, options, dtype=torch.float64, tolerance=1e-9)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"power": 1.5, "top": 5},
+        {"tail": 0.01, "top": 3},
+        {"power": 0.5, "top": 5, "tail": 0.02, "loss": "powl"},
+        {"top": 20},
+        {"surrogate": "hinge"},
+        {"surrogate": "squared_hinge", "loss": "powl", "top": 2},
+        {"surrogate": "exponential"},
+        {"surrogate": "ramp", "loss": "powl"},
+        {"depth": 0, "top": 2},
+        {"depth": 2, "top": 2},
+        {"kind": "linear", "top": 3},
+        {"pool": 59, "top": 2},
+        {"schedule": "cosine"},
+        {"schedule": "constant", "momentum": 0.0},
+    ],
+    ids=str,
+)
+def test_steps_equal_plain_pytorch_with_other_options(store: Store, changes: dict[str, Any]) -> None:
+    options = small_options(**({"surrogate": "logistic", "map_rate": 0.01} | changes))
+    compare(store, options, dtype=torch.float64, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in TRAINABLE if LOSSES[loss].inputs == "pool"])
+def test_known_labels_can_be_left_out(store: Store, loss: str) -> None:
+    """The pool is every class but the positive, so that each point's other label is in it."""
+    options = small_options(loss=loss, top=3, pool=59, surrogate="logistic", exclude_known=True, map_rate=0.01)
+    compare(store, options, dtype=torch.float64, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("changes", [{}, {"loss": "sampled-softmax", "scale": 8.0}, {"depth": 2, "top": 4}], ids=str)
+def test_steps_in_single_precision(store: Store, changes: dict[str, Any]) -> None:
+    compare(store, small_options(**changes), dtype=torch.float32, tolerance=2e-4)
+
+
+@pytest.mark.parametrize("loss", ["bowl", "softmax"])
+def test_dense_queries(dense_store: Store, loss: str) -> None:
+    options = small_options(loss=loss, surrogate="logistic", map_rate=0.01)
+    compare(dense_store, options, dtype=torch.float32, tolerance=2e-4)
+
+
+@pytest.mark.parametrize("loss", ["mined-softmax", "softmax"])
+def test_learned_scale(store: Store, loss: str) -> None:
+    """The scale is kept in single precision, whatever the model."""
+    options = small_options(loss=loss, top=3, scale=4.0, learn_scale=True, map_rate=0.01)
+    compare(store, options, dtype=torch.float64, tolerance=1e-5)
+
+
+def test_only_rows_of_the_batch_move(store: Store) -> None:
+    """Every other row of both tables stays as it is, bit for bit; class vectors stay unit vectors."""
+    options = small_options(top=2)
+    model = Retriever.new(ModelShape(store.num_features, store.num_classes, dim=8), seed=0)
+    before = {name: tensor.clone() for name, tensor in model.tensors().items()}
+    batch = store["train"].batch(np.arange(6))
+    with recorded() as drawn:
+        TrainingStep(model, options)(batch, number=0, progress=0.0)
+    moved = {
+        name: set((model.tensors()[name] != before[name]).any(dim=1).nonzero()[:, 0].tolist())
+        for name in ("table", "classes")
+    }
+    assert moved["table"]
+    assert moved["table"] <= set(batch.queries.indices.tolist())
+    assert set(drawn.positives[0].tolist()) <= moved["classes"]
+    assert moved["classes"] <= set(drawn.positives[0].tolist()) | set(drawn.pools[0].shared_ids.tolist())
+    assert len(moved["classes"]) <= 6 * 3, "the positive and two kept negatives of each point, not the whole pool"
+    torch.testing.assert_close(model.classes.weight.norm(dim=1), torch.ones(store.num_classes))
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adaptive"])
+def test_class_vectors_stay_unit_vectors(store: Store, optimiser: str) -> None:
+    options = small_options(optimiser=optimiser, class_rate=0.5)
+    model = Retriever.new(ModelShape(store.num_features, store.num_classes, dim=8), seed=0)
+    learn = TrainingStep(model, options)
+    for number in range(20):
+        learn(store["train"].batch(np.arange(10 * number, 10 * number + 10)), number=number, progress=0.0)
+    torch.testing.assert_close(model.classes.weight.norm(dim=1), torch.ones(store.num_classes))
+
+
+def test_adaptive_steps_are_divided_by_the_rows_own_history(store: Store) -> None:
+    """row -= rate g / sqrt(sum of mean g²): the same gradients as SGD would have had, read off at rate 1."""
+    shape = ModelShape(store.num_features, store.num_classes, kind="linear")
+    table = torch.randn(store.num_classes, store.num_features, generator=torch.manual_seed(0))
+    options = small_options(kind="linear", loss="softmax", schedule="constant", class_rate=0.5, scale=1.0)
+    adaptive = Retriever.from_tensors(shape, {"classes": table.clone()})
+    learn = TrainingStep(adaptive, replace(options, optimiser="adaptive"))
+    expected, sums = table.clone(), torch.zeros(store.num_classes)
+    for number in range(3):
+        batch = store["train"].batch(np.arange(8 * number, 8 * number + 8))
+        plain = Retriever.from_tensors(shape, {"classes": expected.clone()})
+        TrainingStep(plain, replace(options, class_rate=1.0))(batch, number=number, progress=0.0)
+        gradient = expected - plain.classes.weight
+        sums += gradient.square().mean(dim=1)
+        expected -= 0.5 * gradient / (sums.sqrt() + 1e-10)[:, None]
+        learn(batch, number=number, progress=0.0)
+        torch.testing.assert_close(adaptive.classes.weight, expected, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,124 @@
+"""Validation points are watched, never learned from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from owlmine.data import Batches, Store
+from owlmine.model import ModelShape, Retriever
+from owlmine.train import train
+from owlmine.train.validate import ValidationPart
+from owlmine.train.warm_start import warm_start
+
+from .runs import metrics_of, small_options
+
+
+def test_cut_from_train(store: Store) -> None:
+    part = ValidationPart(store, share=0.1, seed=3)
+    assert len(part) == 40
+    assert sorted([*part.rows.tolist(), *part.train_rows.tolist()]) == list(range(400))
+    same, other = (ValidationPart(store, share=0.1, seed=seed) for seed in (3, 4))
+    assert part.rows.tolist() == same.rows.tolist() != other.rows.tolist()
+
+
+def test_no_more_than_asked_or_5000(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(ValidationPart(store, share=0.0, seed=0)) == 0
+    assert len(ValidationPart(store, share=0.001, seed=0)) == 0
+    monkeypatch.setattr("owlmine.train.validate._MAX_POINTS", 17)
+    assert len(ValidationPart(store, share=0.5, seed=0)) == 17
+
+
+def test_a_dev_split_leaves_all_of_train(store_with_dev: Store) -> None:
+    part = ValidationPart(store_with_dev, share=0.5, seed=0)
+    assert part.train_rows.tolist() == list(range(400))
+    assert part.rows.tolist() == list(range(50))
+    assert part.split.name == "dev"
+
+
+def test_training_never_sees_them(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in batches nor in the warm start."""
+    from owlmine.data.store import Split
+
+    part, options = ValidationPart(store, share=0.3, seed=0), small_options(validation=0.3, epochs=2.0)
+    learned: set[int] = set()
+    batch, measure = Split.batch, ValidationPart.measure
+    measuring: list[bool] = []
+
+    def watched(self: Split, row_ids: np.ndarray) -> Any:
+        if not measuring:
+            learned.update(row_ids.tolist())
+        return batch(self, row_ids)
+
+    def measured(self: ValidationPart, model: Retriever) -> dict[str, float]:
+        measuring.append(True)
+        try:
+            return measure(self, model)
+        finally:
+            measuring.pop()
+
+    monkeypatch.setattr(Split, "batch", watched)
+    monkeypatch.setattr(ValidationPart, "measure", measured)
+    train(store, tmp_path / "out", options)
+    assert learned == set(part.train_rows.tolist())
+    assert len(part) == 120
+
+
+def test_every_training_point_once_an_epoch(store: Store) -> None:
+    part = ValidationPart(store, share=0.3, seed=0)
+    batches = Batches(store["train"], batch_size=40, seed=0, rows=part.train_rows)
+    seen = np.concatenate([batches.next()[0] for _ in range(len(batches))])
+    assert sorted(seen.tolist()) == part.train_rows.tolist()
+
+
+def test_figures_against_a_loop(store: Store) -> None:
+    model = Retriever.new(ModelShape(store.num_features, store.num_classes, dim=128), seed=0)
+    warm_start(model, store["train"], np.arange(400))
+    part = ValidationPart(store, share=0.2, seed=0)
+    found = part.measure(model)
+    hits = {1: 0, 3: 0, 5: 0}
+    for row in part.rows.tolist():
+        batch = store["train"].batch(np.array([row]))
+        dense = torch.from_numpy(np.asarray(batch.queries.to_scipy(store.num_features).todense()))
+        hidden = (dense @ model.encoder.table.weight).clamp_min(0) @ model.encoder.maps[0].detach()
+        scores = (model.classes.weight @ (hidden / hidden.norm())[0]).tolist()
+        order = sorted(range(len(scores)), key=lambda c: -scores[c])
+        for k in hits:
+            hits[k] += len(set(order[:k]) & set(batch.labels.indices.tolist()))
+    assert found == pytest.approx({f"P@{k}": 100 * hits[k] / k / len(part) for k in hits})
+    assert found["P@1"] > 20, "the warm start alone must be a fair model"
+
+
+def test_two_classes_have_no_p_at_3(tmp_path: Path) -> None:
+    from owlmine.data import convert
+
+    vectors = np.tile(np.eye(2, dtype=np.float32), (20, 1))
+    store = convert({"train": (vectors, [[i % 2] for i in range(40)])}, tmp_path / "store")
+    train(store, tmp_path / "out", small_options(pool=1, validation=0.2, epochs=1.0))
+    (record,) = metrics_of(tmp_path / "out")
+    assert set(record) == {"step", "epoch", "loss", "P@1"}
+    assert "nan" not in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_warm_start_is_the_direction_of_the_class_mean(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a loop; in several blocks, with some points left out and classes that have none."""
+    monkeypatch.setattr("owlmine.train.warm_start._BLOCK_ROWS", 7)
+    model = Retriever.new(ModelShape(store.num_features, store.num_classes, dim=8), seed=0)
+    before, rows = model.classes.weight.clone(), np.arange(0, 100, 3)
+    sums: dict[int, torch.Tensor] = {}
+    from owlmine.model import query_batch
+
+    for row in rows:
+        batch = store["train"].batch(np.array([row]))
+        vector = model.encode(query_batch(batch.queries, torch.device("cpu")))[0]
+        for label in batch.labels.indices.tolist():
+            sums[label] = sums.get(label, torch.zeros(8)) + vector
+    warm_start(model, store["train"], rows)
+    for label in range(store.num_classes):
+        expected = sums[label] / sums[label].norm() if label in sums else before[label]
+        torch.testing.assert_close(model.classes.weight[label], expected, rtol=1e-4, atol=1e-5)
+    assert len(sums) < store.num_classes
