@@ -1,0 +1,5 @@
+"""The library as a scikit-learn classifier, in memory."""
+
+from owlmine.estimator.classifier import OwlmineClassifier
+
+__all__ = ["OwlmineClassifier"]

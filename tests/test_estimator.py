@@ -1,0 +1,403 @@
+"""The scikit-learn classifier: scikit-learn's own checks, and what they leave out."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine, make_multilabel_classification
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import owlmine
+from owlmine import OwlmineClassifier
+from owlmine.errors import DataError, OwlmineError
+from owlmine.estimator.classifier import _OPTION_NAMES
+from owlmine.estimator.suited_options import DataSize, suited_options
+from owlmine.estimator.targets import read_targets
+from owlmine.train import TrainOptions, train
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Steps on so little data spend more time waking threads than computing."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# No check is expected to fail. Those of several labels run too; scikit-learn skips what needs predict_proba.
+@parametrize_with_checks([OwlmineClassifier(epochs=20)], expected_failed_checks=lambda estimator: {})
+def test_scikit_learn_check(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def quick(**params: Any) -> OwlmineClassifier:
+    return OwlmineClassifier(**{"dim": 8, "epochs": 6, "batch_size": 16, "random_state": 0, **params})
+
+
+def sparse_points(num_points: int = 60, num_features: int = 30, num_classes: int = 6, seed: int = 0) -> Any:
+    """Each class has five features of its own, of which its points have some."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(num_points) % num_classes
+    X = np.zeros((num_points, num_features))
+    for row, label in enumerate(y):
+        X[row, label * 5 + rng.choice(5, 3, replace=False)] = rng.uniform(0.5, 1.5, 3)
+    return sparse.csr_matrix(X), y
+
+
+def several_labels() -> tuple[Any, NDArray[np.int64]]:
+    X, Y = make_multilabel_classification(
+        n_samples=80, n_features=20, n_classes=7, n_labels=2, allow_unlabeled=False, random_state=0
+    )
+    return X, Y
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine])
+def test_defaults_learn_small_unscaled_tables(load: Any) -> None:
+    X, y = load(return_X_y=True)
+    assert cross_val_score(OwlmineClassifier(random_state=0), X, y, cv=3).mean() > 0.92
+
+
+def test_sparse_points_are_learned_and_named() -> None:
+    X, y = sparse_points()
+    names = np.array([f"class {label}" for label in y])
+    fitted = quick(epochs=20).fit(X, names)
+    assert fitted.score(X, names) > 0.95
+    assert set(fitted.predict(X)) <= set(names)
+    assert not fitted.retriever_.shape.dense
+    assert fitted.class_count_.tolist() == [10] * 6
+
+
+def reference_scores(fitted: OwlmineClassifier, row: NDArray[np.float64]) -> list[float]:
+    """<encoder(x), c_y> over Python floats."""
+    tensors = {name: tensor.tolist() for name, tensor in fitted.retriever_.tensors().items()}
+    form = fitted._learner.form
+    if form.mean is not None and form.scale is not None:
+        row = np.float32(np.append((row - form.mean) / form.scale, 1.0)).astype(np.float64)
+    vector = [float(np.float32(x)) for x in row]
+    if "table" in tensors:
+        for number, matrix in enumerate(
+            [tensors["table"], *(tensors[f"map.{i}"] for i in range(fitted.options_.depth))]
+        ):
+            kept = vector if number == 0 else [max(x, 0.0) for x in vector]
+            vector = [math.fsum(x * row[d] for x, row in zip(kept, matrix, strict=True)) for d in range(len(matrix[0]))]
+        length = math.sqrt(math.fsum(x * x for x in vector))
+        vector = [x / max(length, 1e-12) for x in vector]
+    return [math.fsum(x * c for x, c in zip(vector, row, strict=True)) for row in tensors["classes"]]
+
+
+@pytest.mark.parametrize("params", [{}, {"depth": 0}, {"depth": 2}, {"kind": "linear", "class_rate": 0.01}])
+@pytest.mark.parametrize("dense", [False, True])
+def test_scores_are_those_of_the_formula(params: dict[str, Any], dense: bool) -> None:
+    X, y = sparse_points()
+    X = X.toarray() if dense else X
+    fitted = quick(**params).fit(X, y)
+    assert fitted.retriever_.shape.dense == dense
+    rows = X[:5] if dense else X[:5].toarray()
+    expected = [reference_scores(fitted, row) for row in rows]
+    scores = fitted.decision_function(X[:5])
+    np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(fitted.decision_function(X[:5], classes=[4, 1]), scores[:, [4, 1]])
+    labels, best = fitted.predict_top_with_scores(X[:5], k=3)
+    np.testing.assert_array_equal(labels, np.argsort(-scores, axis=1)[:, :3])
+    np.testing.assert_allclose(best, np.sort(scores, axis=1)[:, :-4:-1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(fitted.predict_top(X[:5], 3), labels)
+
+
+def test_two_classes_have_one_score_per_point() -> None:
+    X, y = sparse_points(num_classes=2)
+    fitted = quick().fit(X, y)
+    one = fitted.decision_function(X)
+    both = fitted.decision_function(X, classes=[0, 1])
+    assert one.shape == (60,)
+    np.testing.assert_array_equal(one, both[:, 1] - both[:, 0])
+
+
+def test_queries_may_come_in_the_other_form() -> None:
+    X, y = sparse_points()
+    for fitted in (quick().fit(X, y), quick().fit(X.toarray(), y)):
+        np.testing.assert_array_equal(fitted.predict_top(X, 3), fitted.predict_top(X.toarray(), 3))
+
+
+def test_nearly_full_sparse_matrices_are_dense() -> None:
+    X, y = load_iris(return_X_y=True)
+    dense, full = quick().fit(X, y), quick().fit(sparse.csr_matrix(X), y)
+    np.testing.assert_array_equal(dense.decision_function(X), full.decision_function(X))
+
+
+def test_entries_stored_twice_are_added() -> None:
+    X, y = sparse_points()
+    twice = sparse.csr_matrix((np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), X.indptr * 2), shape=X.shape)
+    one, other = quick(kind="linear").fit(X, y), quick(kind="linear").fit(twice, y)
+    np.testing.assert_array_equal(one.decision_function(X), other.decision_function(twice))
+
+
+def test_queries_without_features_get_an_answer() -> None:
+    X, y = sparse_points()
+    fitted = quick().fit(X, y)
+    nothing = sparse.csr_matrix((3, X.shape[1]))
+    assert (fitted.decision_function(nothing) == 0).all()
+    assert fitted.predict(nothing).tolist() == [0, 0, 0]
+
+
+def test_every_form_of_several_labels_means_the_same() -> None:
+    X, Y = several_labels()
+    lists = [np.flatnonzero(row).tolist() for row in Y]
+    dense, matrix, by_list = (quick().fit(X, y) for y in (Y, sparse.csr_matrix(Y), [set(row) for row in lists]))
+    assert dense.k_ == round(Y.sum() / len(Y)) == 2
+    marked = dense.predict(X)
+    assert (marked.sum(axis=1) == dense.k_).all()
+    assert marked.dtype == Y.dtype
+    found = matrix.predict(X)
+    assert sparse.issparse(found)
+    np.testing.assert_array_equal(found.toarray(), marked)
+    tuples = by_list.predict(X)
+    assert [sorted(row) for row in tuples] == [np.flatnonzero(row).tolist() for row in marked]
+    assert [row[0] for row in tuples] == by_list.predict_top(X, 1)[:, 0].tolist()
+    scores = {dense.score(X, Y), matrix.score(X, sparse.csr_matrix(Y)), by_list.score(X, lists), dense.score(X, lists)}
+    assert len(scores) == 1
+
+
+def test_k_says_how_many_labels_are_predicted() -> None:
+    X, Y = several_labels()
+    fitted = quick(k=4).fit(X, Y)
+    assert (fitted.predict(X).sum(axis=1) == 4).all()
+    assert (fitted.set_params(k=1).predict(X).sum(axis=1) == 1).all()
+
+
+def test_score_is_the_share_of_points_whose_best_class_is_a_label() -> None:
+    X, Y = several_labels()
+    fitted = quick().fit(X, Y)
+    best = fitted.predict_top(X, 1)[:, 0]
+    hits = np.array([Y[point, label] for point, label in enumerate(best)])
+    assert fitted.score(X, Y) == pytest.approx(hits.mean())
+    weights = np.arange(1.0, len(X) + 1)
+    assert fitted.score(X, Y, sample_weight=weights) == pytest.approx((hits * weights).sum() / weights.sum())
+
+
+def test_labels_that_training_never_saw_are_missed() -> None:
+    X, y = sparse_points()
+    fitted = quick().fit(X, y)
+    assert fitted.score(X, np.full(60, 99)) == 0.0
+    assert fitted.score(X, np.full(60, "a")) == 0.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "cc", "é"]), max_size=4), min_size=1, max_size=8))
+def test_label_lists_are_numbered_as_by_hand(rows: list[list[str]]) -> None:
+    targets = read_targets(rows)
+    if not any(rows):
+        return
+    classes = targets.known_classes()
+    assert classes.tolist() == sorted({label for row in rows for label in row})
+    numbered = targets.label_rows(classes)
+    found = [numbered.indices[a:b].tolist() for a, b in zip(numbered.offsets, numbered.offsets[1:], strict=False)]
+    assert found == [sorted({classes.tolist().index(label) for label in row}) for row in rows]
+
+
+def test_partial_fit_learns_batch_by_batch() -> None:
+    X, y = sparse_points(num_points=240)
+    learner = quick(batch_size=16)
+    for _ in range(4):
+        for start in range(0, 240, 60):
+            learner.partial_fit(X[start : start + 60], y[start : start + 60], classes=range(6))
+    assert learner.score(X, y) > 0.95
+    assert learner.n_iter_ == len(learner.loss_curve_) == 16
+    assert learner.class_count_.sum() == 4 * 240
+
+
+def test_classes_that_come_late_start_at_the_mean_of_their_points() -> None:
+    X, y = sparse_points()
+    learner = quick(class_rate=1e-12, feature_rate=1e-12, map_rate=1e-12)
+    early, late = np.flatnonzero(y < 3), np.flatnonzero(y >= 3)
+    learner.partial_fit(X[early], y[early], classes=np.arange(6)).partial_fit(X[late], y[late])
+    whole = clone(learner).partial_fit(X, y, classes=np.arange(6))
+    torch.testing.assert_close(learner.retriever_.classes.weight, whole.retriever_.classes.weight)
+
+
+def test_partial_fit_goes_on_after_a_pickle_bit_for_bit() -> None:
+    X, y = sparse_points()
+    for params in ({}, {"optimiser": "adaptive"}, {"options": {"learn_scale": True}}):
+        for queries in (X, X.toarray()):
+            one = quick(**params).fit(queries, y)
+            other = pickle.loads(pickle.dumps(one))
+            for learner in (one, other):
+                learner.partial_fit(queries, y)
+            for name, tensor in one.retriever_.tensors().items():
+                assert torch.equal(tensor, other.retriever_.tensors()[name]), (params, name)
+
+
+def test_fit_forgets_and_random_state_repeats() -> None:
+    X, y = sparse_points()
+    first = quick().fit(X, y)
+    scores = first.decision_function(X)
+    np.testing.assert_array_equal(first.fit(X[:, :20], y).fit(X, y).decision_function(X), scores)
+    assert not np.array_equal(quick(random_state=1).fit(X, y).decision_function(X), scores)
+
+
+def test_rates_fall_in_fit_but_not_in_partial_fit() -> None:
+    X, y = sparse_points()
+    falling, constant = (quick(epochs=1, schedule=name).fit(X, y) for name in ("linear", "constant"))
+    partial = quick(epochs=1, schedule="linear").partial_fit(X, y, classes=range(6))
+    np.testing.assert_array_equal(partial.decision_function(X), constant.decision_function(X))
+    assert not np.array_equal(falling.decision_function(X), constant.decision_function(X))
+
+
+def test_text_to_names_in_a_pipeline_and_a_grid() -> None:
+    words = {"animal": "cat dog owl horse", "food": "bread soup rice cake", "tool": "saw drill hammer file"}
+    rng = np.random.default_rng(0)
+    labels = list(words) * 12
+    texts = [" ".join(rng.choice(words[name].split(), 3)) for name in labels]
+    pipeline = make_pipeline(TfidfVectorizer(), quick())
+    grid = {"owlmineclassifier__dim": np.array([4, 16]), "owlmineclassifier__options": [None, {"scale": 3.0}]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(texts, labels)
+    assert search.best_score_ > 0.9
+    assert search.predict(["owl dog", "rice bread"]).tolist() == ["animal", "food"]
+    lists = MultiLabelBinarizer(sparse_output=True).fit_transform([[name, "thing"] for name in labels])
+    assert GridSearchCV(pipeline, {"owlmineclassifier__k": [2]}, cv=3).fit(texts, lists).best_score_ > 0.9
+
+
+CLASSES: list[Any] = [
+    np.array([3, 5, 900]),
+    np.array(["b", "a", "ü\n"]),
+    np.array(["b", "a", "c"], object),
+    np.array([0.0, 1.0, 7.0]),
+    np.array([False, True]),
+]
+
+
+@pytest.mark.parametrize("names", CLASSES, ids=lambda names: names.dtype.str)
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_saved_classifier_answers_the_same(names: Any, dense: bool, tmp_path: Path) -> None:
+    X, y = sparse_points()
+    X, y = X.toarray() if dense else X, names[y % len(names)]
+    fitted = quick(dim=np.int64(8), options={"scale": np.float64(2.0)}).fit(X, y)
+    fitted.save(tmp_path / "model")
+    loaded = OwlmineClassifier.load(tmp_path / "model")
+    assert loaded.classes_.dtype == fitted.classes_.dtype
+    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
+    np.testing.assert_array_equal(loaded.decision_function(X), fitted.decision_function(X))
+    assert loaded.get_params() == fitted.get_params()
+    assert loaded.partial_fit(X, y).n_iter_ == fitted.n_iter_ + 1
+    assert not list((tmp_path / "model").glob("*.pkl"))
+
+
+@pytest.mark.parametrize("form", ["indicator", "sparse", "lists"])
+def test_several_labels_survive_saving(form: str, tmp_path: Path) -> None:
+    X, Y = several_labels()
+    y = {"indicator": Y, "sparse": sparse.csr_matrix(Y), "lists": [np.flatnonzero(row).tolist() for row in Y]}[form]
+    fitted = quick().fit(X, y)
+    fitted.save(tmp_path / "model")
+    loaded = OwlmineClassifier.load(tmp_path / "model")
+    answers = fitted.predict(X), loaded.predict(X)
+    assert loaded.k_ == fitted.k_
+    if form == "lists":
+        assert answers[0] == answers[1]
+    else:
+        one, other = (a.toarray() if sparse.issparse(a) else a for a in answers)
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_saved_sparse_model_is_an_ordinary_model(tmp_path: Path) -> None:
+    X, y = sparse_points()
+    names = np.array([f"class {label}" for label in y])
+    fitted = quick().fit(X, names)
+    fitted.save(tmp_path / "model")
+    predictor = owlmine.load(tmp_path / "model")
+    rows = owlmine.data.SparseRows(X.indptr.astype(np.int64), X.indices, X.data.astype(np.float32))
+    assert [row[0].key for row in predictor.predict(rows, k=2)] == fitted.predict(X).tolist()
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path, small_folder: Path) -> None:
+    X, y = sparse_points()
+    fitted = quick().fit(X, y)
+    fitted.save(tmp_path / "model")
+    with pytest.raises(OwlmineError, match="already exists"):
+        fitted.save(tmp_path / "model")
+    train(small_folder, tmp_path / "trained", TrainOptions(dim=8, epochs=1))
+    with pytest.raises(DataError, match=r"owlmine\.load"):
+        OwlmineClassifier.load(tmp_path / "trained")
+    with pytest.raises(DataError):
+        OwlmineClassifier.load(tmp_path / "nowhere")
+
+
+def test_named_parameters_are_training_options() -> None:
+    assert set(_OPTION_NAMES) <= {field.name for field in fields(TrainOptions)}
+    assert set(_OPTION_NAMES) <= set(OwlmineClassifier().get_params())
+
+
+def test_large_data_is_trained_as_by_the_command() -> None:
+    size = DataSize(num_points=1_000_000, num_classes=100_000, features_per_point=1e-4)
+    assert suited_options({}, size, seed=0) == TrainOptions(validation=0.0)
+
+
+BAD: list[tuple[dict[str, Any], Any, str]] = [
+    ({"loss": "nonsense"}, None, "loss is 'nonsense'"),
+    ({"dim": 0}, None, "dim is 0"),
+    ({"dim": 8.5}, None, "dim is 8.5; wanted int"),
+    ({"epochs": "many"}, None, "epochs is 'many'; wanted float"),
+    ({"epochs": True}, None, "epochs is True; wanted float"),
+    ({"pool": 6}, None, "pool is 6; wanted at most 5"),
+    ({"options": {"seed": 3}}, None, "options has seed"),
+    ({"options": {"colour": 3}}, None, "options has colour"),
+    ({"k": 7}, None, "k is 7; wanted 1 to the 6 classes"),
+    ({"k": 0}, None, "k is 0"),
+    ({"class_rate": 1e38, "kind": "linear"}, None, "not a number"),
+    ({}, np.zeros(60), "1 class"),
+    ({}, np.zeros((60, 1, 1)), "shape|dim"),
+    ({}, np.arange(180).reshape(60, 3), "multiclass-multioutput"),
+    ({}, sparse.csr_matrix(np.eye(60)[:, :6] * 0.5), "0 and 1|multilabel|continuous|unknown"),
+    ({}, np.zeros((60, 3), int), "no labelled point"),
+    ({}, [["a"]] * 59 + ["b"], "row 59 of y is 'b'"),
+    ({}, [["a", 1]] * 60, "all strings or all whole numbers"),
+    ({}, np.arange(59), "inconsistent"),
+]
+
+
+@pytest.mark.parametrize(("params", "y", "message"), BAD, ids=[f"{b[0]}-{b[2]}" for b in BAD])
+def test_bad_inputs_are_told(params: dict[str, Any], y: Any, message: str) -> None:
+    X, good = sparse_points()
+    with pytest.raises(ValueError, match=message):
+        quick(**params).fit(X, good if y is None else y)
+
+
+def test_bad_calls_are_told() -> None:
+    X, y = sparse_points()
+    with pytest.raises(ValueError, match="classes is None"):
+        quick().partial_fit(X, y)
+    fitted = quick().partial_fit(X, y, classes=range(6))
+    with pytest.raises(ValueError, match="wanted the same as on the first call"):
+        fitted.partial_fit(X, y, classes=range(7))
+    with pytest.raises(ValueError, match=r"y has the label .*9"):
+        fitted.partial_fit(X, np.where(y == 0, 9, y))
+    with pytest.raises(ValueError, match=r"y has the label .*'1'"):
+        fitted.partial_fit(X, np.full(60, "1"))
+    with pytest.raises(ValueError, match="form 'indicator'"):
+        fitted.partial_fit(X, np.eye(6, dtype=int)[y])
+    with pytest.raises(ValueError, match=r"classes has .*9"):
+        fitted.decision_function(X, classes=[0, 9])
+    with pytest.raises(ValueError, match="k is 7"):
+        fitted.predict_top(X, 7)
+    with pytest.raises(ValueError, match="7 columns; wanted 6"):
+        quick().fit(X, np.eye(6, dtype=int)[y]).partial_fit(X, np.eye(7, dtype=int)[y])
+    dates = np.array(["2020-01-01", "2021-01-01"], "datetime64[D]")
+    dated = quick().fit(X, dates[y % 2])
+    with pytest.raises(ValueError, match="to save them"):
+        dated.save("never written")
