@@ -6,10 +6,10 @@ INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard src/owlmine/data/*.c
 .PHONY: demo test check format clean
 
 demo: .venv/.core
-	$(BIN)/owlmine data describe sample
+	$(BIN)/owlmine demo --out out/demo
 
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: .venv/.dev
 	$(BIN)/ruff check .

@@ -46,9 +46,7 @@ def write_points(path: Path, num_points: int, *, num_features: int = 50, num_cla
     for point in range(num_points):
         labels = sorted({point % num_classes, (point * 7 + 1) % num_classes})
         features = sorted({point % num_features, (point * 3 + 1) % num_features, (point * 5 + 2) % num_features})
-        lines.append(
-            ",".join(map(str, labels)) + " " + " ".join(f"{f}:{(point + f) % 4 + 0.5}" for f in features)
-        )
+        lines.append(",".join(map(str, labels)) + " " + " ".join(f"{f}:{(point + f) % 4 + 0.5}" for f in features))
     path.write_text("\n".join(lines) + "\n")
     return path
 

@@ -43,7 +43,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters left at None are what ``owlmine train`` would take, adapted to small data (``options_`` has the outcome).
 
     loss, top, pool, kind, dim, depth, epochs, batch_size, class_rate, feature_rate, map_rate, optimiser, schedule:
-        fields of ``owlmine.TrainOptions``.
+        fields of ``owlmine.train.TrainOptions``.
     options: mapping of further fields of ``TrainOptions``, such as ``{"scale": 3.0, "exclude_known": True}``.
     k: classes that ``predict`` gives to a point with several labels; None for the mean number of labels in training.
     standardise: whether dense columns are brought to mean 0 and deviation 1. Sparse matrices are taken as they are.
