@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from owlmine.data.formats.tables import Columns
 from owlmine.data.sources import FORMATS
 from owlmine.data.text import TokenOptions
+from owlmine.options import option
 
 WEIGHTINGS = ("auto", "tfidf", "none")
-
-
-def _option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
 class ConvertOptions:
     """How files become a store."""
 
-    format: str = _option("auto", f"Format of the files: {', '.join(FORMATS)}.")
-    weighting: str = _option(
+    format: str = option("auto", f"Format of the files: {', '.join(FORMATS)}.")
+    weighting: str = option(
         "auto",
         "Feature values: tfidf, none, or auto (tfidf for text and whole-number counts, none for real values).",
     )
-    min_df: int = _option(2, "Text: leave out tokens of fewer training documents than this.")
-    max_df: float = _option(0.5, "Text: leave out tokens of more than this share of the training documents.")
-    ngrams: int = _option(1, "Text: sequences of up to this many words are tokens.")
-    hash_bits: int = _option(0, "Text: hash tokens into 2^n features instead of keeping a vocabulary (0: vocabulary).")
-    text_column: str | None = _option(None, "Tables: the column with the text; several, parted by commas, are joined.")
-    label_column: str | None = _option(None, "Tables: the column with the labels.")
-    label_separator: str = _option(";", "Tables: what parts the labels inside a cell of text.")
-    split_column: int = _option(0, "Split-index files: which column (from 0) lists the split.")
-    keep_empty: bool = _option(
+    min_df: int = option(2, "Text: leave out tokens of fewer training documents than this.")
+    max_df: float = option(0.5, "Text: leave out tokens of more than this share of the training documents.")
+    ngrams: int = option(1, "Text: sequences of up to this many words are tokens.")
+    hash_bits: int = option(0, "Text: hash tokens into 2^n features instead of keeping a vocabulary (0: vocabulary).")
+    text_column: str | None = option(None, "Tables: the column with the text; several, parted by commas, are joined.")
+    label_column: str | None = option(None, "Tables: the column with the labels.")
+    label_separator: str = option(";", "Tables: what parts the labels inside a cell of text.")
+    split_column: int = option(0, "Split-index files: which column (from 0) lists the split.")
+    keep_empty: bool = option(
         False, "Keep test and dev points without label or feature, and count them as 0 in every metric."
     )
 

@@ -11,7 +11,7 @@ U features that say nothing, L labels of a point, k retrieved classes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from owlmine.data.store import Store
 from owlmine.data.store_writer import StoreWriter
 from owlmine.data.synthetic_law import Float64, distinct_popular, draw_places, label_law
 from owlmine.data.synthetic_truth import Int32
+from owlmine.options import option
 
 # Part of what a seed means: every chunk has a random stream of its own, so a point depends on the seed, the
 # distribution and its row number alone, not on how many points there are.
@@ -33,31 +34,27 @@ _STREAMS = {"order": 0, "topics": 1, "train": 2, "test": 3}
 _MAX_INDEX = 2**31 - 1  # class and feature numbers are stored in 32 bits
 
 
-def _option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
-
-
 @dataclass(frozen=True)
 class SyntheticOptions:
     """The distribution and how much to draw from it."""
 
-    num_classes: int = _option(1_000, "Classes, those that no point has included.")
-    train_points: int = _option(20_000, "Points to train on.")
-    test_points: int = _option(2_000, "Points to test on.")
-    num_topics: int = _option(500, "Topics; each query has one.")
-    relevant: int = _option(10, "Classes that a topic's labels are drawn from.")
-    exponent: float = _option(1.0, "A topic's j-th class has a chance proportional to j^-exponent.")
-    tail_exponent: float = _option(1.0, "The r-th most popular class is relevant with a chance falling like r^-this.")
-    labels_per_point: int = _option(1, "Distinct labels of each point.")
-    signature_features: int = _option(3, "Features that belong to one topic alone; a query shows some of them.")
-    noise_features: int = _option(5, "Features of each query that say nothing about its topic.")
-    noise_vocabulary: int = _option(1_000, "Features that those are drawn from.")
-    seed: int = _option(0, "The same seed and options give the same store.")
+    num_classes: int = option(1_000, "Classes, those that no point has included.")
+    train_points: int = option(20_000, "Points to train on.")
+    test_points: int = option(2_000, "Points to test on.")
+    num_topics: int = option(500, "Topics; each query has one.")
+    relevant: int = option(10, "Classes that a topic's labels are drawn from.")
+    exponent: float = option(1.0, "A topic's j-th class has a chance proportional to j^-exponent.")
+    tail_exponent: float = option(1.0, "The r-th most popular class is relevant with a chance falling like r^-this.")
+    labels_per_point: int = option(1, "Distinct labels of each point.")
+    signature_features: int = option(3, "Features that belong to one topic alone; a query shows some of them.")
+    noise_features: int = option(5, "Features of each query that say nothing about its topic.")
+    noise_vocabulary: int = option(1_000, "Features that those are drawn from.")
+    seed: int = option(0, "The same seed and options give the same store.")
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            if not isinstance(getattr(self, option.name), int if option.type == "int" else (int, float)):
-                raise ValueError(f"{option.name} is {getattr(self, option.name)!r}; wanted a Python {option.type}")
+        for given in fields(self):
+            if not isinstance(getattr(self, given.name), int if given.type == "int" else (int, float)):
+                raise ValueError(f"{given.name} is {getattr(self, given.name)!r}; wanted a Python {given.type}")
         most_labels = max(1, self.relevant - 1)
         most_topics = (_MAX_INDEX - self.noise_vocabulary) // max(1, self.signature_features)
         checks = (

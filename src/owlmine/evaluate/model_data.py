@@ -6,9 +6,8 @@ file can be judged, whatever the options that the training data was converted wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,26 +27,23 @@ from owlmine.errors import DataError, OwlmineError
 from owlmine.model.class_index import ClassIndex
 from owlmine.model.predictor import FeatureWords, Predictor
 from owlmine.model.query_files import FIRST_FEATURES, first_feature
+from owlmine.options import option
 
 _DEFAULT_SPLIT = "test"
 _KINDS = {"text": "text", "sparse": "sparse vectors", "dense": "dense vectors"}
-
-
-def _option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
 class ReadOptions:
     """How labelled files are read. How text and counts become features is the model's affair."""
 
-    format: str = _option("auto", f"Format of the files: {', '.join(FORMATS)}.")
-    text_column: str | None = _option(None, "Tables: the column with the text; several, parted by commas, are joined.")
-    label_column: str | None = _option(None, "Tables: the column with the labels.")
-    label_separator: str = _option(";", "Tables: what parts the labels inside a cell of text.")
-    split_column: int = _option(0, "Split-index files: which column (from 0) lists the split.")
-    first_feature: str = _option("auto", "svmlight: the number of the first feature (auto: as in training).")
-    keep_empty: bool = _option(False, "Keep points that have no known label or feature, and count them as 0.")
+    format: str = option("auto", f"Format of the files: {', '.join(FORMATS)}.")
+    text_column: str | None = option(None, "Tables: the column with the text; several, parted by commas, are joined.")
+    label_column: str | None = option(None, "Tables: the column with the labels.")
+    label_separator: str = option(";", "Tables: what parts the labels inside a cell of text.")
+    split_column: int = option(0, "Split-index files: which column (from 0) lists the split.")
+    first_feature: str = option("auto", "svmlight: the number of the first feature (auto: as in training).")
+    keep_empty: bool = option(False, "Keep points that have no known label or feature, and count them as 0.")
 
     def __post_init__(self) -> None:
         checks = (

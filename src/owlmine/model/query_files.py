@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +20,7 @@ from owlmine.data.streams import MAX_LINE_BYTES, ByteSource, plain_name
 from owlmine.errors import DataError, OwlmineError
 from owlmine.model.predictor import Predictor
 from owlmine.model.query_tables import DEFAULT_ID, table_queries
+from owlmine.options import option
 
 FIRST_FEATURES = ("auto", "0", "1")
 STANDARD_INPUT = "standard input"
@@ -35,18 +36,14 @@ _BLOCK_ROWS = 1024
 _READ_BYTES = 1 << 16
 
 
-def _option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
-
-
 @dataclass(frozen=True)
 class QueryOptions:
     """How files of queries are read."""
 
-    input_format: str = _option("auto", f"Format of INPUT: {', '.join(QUERY_FORMATS)}.")
-    text_column: str | None = _option(None, "Tables: the column with the text; several, parted by commas, are joined.")
-    id_column: str = _option(DEFAULT_ID, "Tables: the column whose value is passed through, where there is one.")
-    first_feature: str = _option("auto", "svmlight: the number of the first feature (auto: as in training).")
+    input_format: str = option("auto", f"Format of INPUT: {', '.join(QUERY_FORMATS)}.")
+    text_column: str | None = option(None, "Tables: the column with the text; several, parted by commas, are joined.")
+    id_column: str = option(DEFAULT_ID, "Tables: the column whose value is passed through, where there is one.")
+    first_feature: str = option("auto", "svmlight: the number of the first feature (auto: as in training).")
 
     def __post_init__(self) -> None:
         checks = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from owlmine.losses.modules.registry import LOSSES
 from owlmine.losses.surrogates import surrogate_names
+from owlmine.options import option
 
 # Losses that the trainer can feed: those of one positive and a pool, or of one positive and all classes.
 TRAINABLE = tuple(name for name, entry in LOSSES.items() if entry.inputs in ("pool", "classes"))
@@ -15,40 +15,36 @@ OPTIMISERS = ("sgd", "adaptive")
 MAX_POOL = 32_768
 
 
-def _option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
-
-
 @dataclass(frozen=True)
 class TrainOptions:
     """How a model is trained: by default the paper's recipe, with a warm start and known labels left out of pools."""
 
-    loss: str = _option("bowl", f"Loss: {', '.join(TRAINABLE)}.")
-    top: int = _option(1, "How many of the hardest negatives count, for losses that mine.")
-    pool: int = _option(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
-    surrogate: str = _option("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
-    scale: float = _option(1.0, "Factor on scores inside the loss.")
-    learn_scale: bool = _option(False, "Learn the factor on scores.")
-    power: float = _option(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
-    tail: float = _option(0.0, "Least weight of every negative of the pool.")
-    exclude_known: bool = _option(True, "Leave the other labels of a point out of its pool (the paper does not).")
-    epochs: float = _option(15.0, "Visits to each training point.")
-    batch_size: int = _option(256, "Points per step.")
-    class_rate: float = _option(0.1, "Step size of class vectors.")
-    feature_rate: float = _option(10.0, "Step size of feature vectors.")
-    map_rate: float = _option(0.001, "Step size of the linear maps (and of a learned scale).")
-    momentum: float = _option(0.9, "Momentum of the linear maps.")
-    optimiser: str = _option("sgd", "Row updates: sgd, or adaptive (steps shrink for rows that moved much).")
-    schedule: str = _option("linear", "How step sizes fall: linear (to 0), cosine or constant.")
-    warm_start: bool = _option(True, "Start class vectors from the mean vector of their training points.")
-    kind: str = _option("embedding", "Model: embedding (the paper's), or linear (no hidden layer).")
-    dim: int = _option(512, "Dimension of query and class vectors.")
-    depth: int = _option(1, "Linear maps behind the feature table.")
-    validation: float = _option(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
-    patience: int = _option(0, "Stop after so many epochs without a better validation P@1, and keep the best (0: off).")
-    seed: int = _option(0, "Seed of everything random.")
-    device: str = _option("auto", "cpu, cuda, or auto.")
-    checkpoint_minutes: float = _option(5.0, "Minutes between checkpoints.")
+    loss: str = option("bowl", f"Loss: {', '.join(TRAINABLE)}.")
+    top: int = option(1, "How many of the hardest negatives count, for losses that mine.")
+    pool: int = option(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
+    surrogate: str = option("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
+    scale: float = option(1.0, "Factor on scores inside the loss.")
+    learn_scale: bool = option(False, "Learn the factor on scores.")
+    power: float = option(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
+    tail: float = option(0.0, "Least weight of every negative of the pool.")
+    exclude_known: bool = option(True, "Leave the other labels of a point out of its pool (the paper does not).")
+    epochs: float = option(15.0, "Visits to each training point.")
+    batch_size: int = option(256, "Points per step.")
+    class_rate: float = option(0.1, "Step size of class vectors.")
+    feature_rate: float = option(10.0, "Step size of feature vectors.")
+    map_rate: float = option(0.001, "Step size of the linear maps (and of a learned scale).")
+    momentum: float = option(0.9, "Momentum of the linear maps.")
+    optimiser: str = option("sgd", "Row updates: sgd, or adaptive (steps shrink for rows that moved much).")
+    schedule: str = option("linear", "How step sizes fall: linear (to 0), cosine or constant.")
+    warm_start: bool = option(True, "Start class vectors from the mean vector of their training points.")
+    kind: str = option("embedding", "Model: embedding (the paper's), or linear (no hidden layer).")
+    dim: int = option(512, "Dimension of query and class vectors.")
+    depth: int = option(1, "Linear maps behind the feature table.")
+    validation: float = option(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
+    patience: int = option(0, "Stop after so many epochs without a better validation P@1, and keep the best (0: off).")
+    seed: int = option(0, "Seed of everything random.")
+    device: str = option("auto", "cpu, cuda, or auto.")
+    checkpoint_minutes: float = option(5.0, "Minutes between checkpoints.")
 
     def __post_init__(self) -> None:
         checks = (
