@@ -8,8 +8,10 @@ INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard src/owlmine/data/*.c
 demo: .venv/.core
 	$(BIN)/owlmine demo --out out/demo
 
+# Kernels in a process of their own: Triton's interpreter must be asked for before Triton is imported.
 test: .venv/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --ignore=tests/kernels
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/kernels
 
 check: .venv/.dev
 	$(BIN)/ruff check .

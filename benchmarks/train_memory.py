@@ -38,21 +38,22 @@ def child(task: str, folder: Path, arguments: argparse.Namespace) -> None:
     import signal
 
     from owlmine.data import Store
-    from owlmine.train import Stopped, TrainOptions, train, trainer
+    from owlmine.train import Stopped, TrainOptions, train
+    from owlmine.train.step import TrainingStep
 
     began, imported = time.perf_counter(), peak_bytes()
     if task != "imports":
         options = TrainOptions(dim=arguments.dim, epochs=1.0, batch_size=256, pool=4096, device="cpu")
         store = Store.open(folder / "store")
         if task == "train":
-            step = trainer.TrainingStep.__call__
+            step = TrainingStep.__call__
 
             def stops_half_way(self: Any, batch: Any, *, number: int, progress: float) -> Any:
                 if progress >= 0.5:
                     signal.raise_signal(signal.SIGTERM)
                 return step(self, batch, number=number, progress=progress)
 
-            trainer.TrainingStep.__call__ = stops_half_way  # type: ignore[method-assign]
+            TrainingStep.__call__ = stops_half_way  # type: ignore[method-assign]
         try:
             train(store, folder / "model", options, resume=task == "resume")
         except Stopped:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,20 +20,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.data import convert, open_dataset
+from owlmine.data import Store, convert, open_dataset
 from owlmine.demo import run as demo_run
 from owlmine.demo.curves import Line, curves_svg, round_ticks
+from owlmine.demo.earlier import DemoFolder
 from owlmine.demo.examples import pick_rows
 from owlmine.demo.figures import NAMES, judge, ratios
 from owlmine.demo.methods import BASELINE, METHODS
 from owlmine.demo.report import report_html
+from owlmine.errors import OwlmineError
 from owlmine.evaluate import precision_at_k, recall_at_k
+from owlmine.model.folder import load, verify_model
 from owlmine.model.retriever import ModelShape, Retriever
 from owlmine.train import Stopped, TrainOptions
 from owlmine.train.reporters import SilentReporter
+from owlmine.train.run_folder import run_description, working_in
 from tests.conftest import Command
 
 BUDGET = ("--epochs", "0.1", "--dim", "8")
@@ -195,15 +202,6 @@ def test_a_baseline_of_zero_has_no_ratio(results: dict[str, Any]) -> None:
     assert "– × negative sampling" in "".join(parsed(report_html(results | {"methods": methods})).words)
 
 
-def test_other_options_in_the_same_folder_are_refused(
-    demo: tuple[Path, str, str, int], owlmine_command: Command
-) -> None:
-    refused = owlmine_command("demo", "--out", demo[0], "--epochs", "0.1", "--dim", "9")
-    assert refused.returncode == 2
-    assert refused.stderr.splitlines()[-1].startswith("owlmine: error: ")
-    assert "other options or data" in refused.stderr
-
-
 def test_a_bad_option_is_named_before_anything_is_written(owlmine_command: Command, tmp_path: Path) -> None:
     refused = owlmine_command("demo", "--out", tmp_path / "out", "--dim", "0")
     assert refused.returncode == 2
@@ -227,6 +225,117 @@ class SilentShow:
 
     def message(self, text: str) -> None:
         del text
+
+
+class Heard(SilentShow):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def test_models_that_fit_are_kept_and_others_trained_anew(demo: tuple[Path, str, str, int], tmp_path: Path) -> None:
+    """One of three was made with another seed; then all are what the options ask for."""
+    out, changed = shutil.copytree(demo[0], tmp_path / "out"), METHODS[1]
+    run_file = out / changed.folder / "run.json"
+    run_file.write_text(run_file.read_text().replace('"seed": 0', '"seed": 7'))
+    (out / changed.folder / "weights.safetensors").write_bytes(b"of another seed")
+    before = {method.folder: (out / method.folder / "config.json").stat().st_mtime_ns for method in METHODS}
+    show = Heard()
+    options = demo_run.DemoOptions(epochs=0.1, dim=8)
+    demo_run.run_demo(open_dataset("sample"), out, options, show)
+    assert show.messages == [
+        "Top-1 SNM: trained before",
+        "Top-16 SNM: removed an earlier model of other options or data; training anew",
+        "Negative sampling: trained before",
+        "judging on the test split",
+    ]
+    after = {method.folder: (out / method.folder / "config.json").stat().st_mtime_ns for method in METHODS}
+    assert {name for name in before if before[name] != after[name]} == {changed.folder}
+    for method in METHODS:
+        assert verify_model(out / method.folder) == []
+        expected, found = (load(folder / method.folder).retriever.tensors() for folder in (demo[0], out))
+        assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert not (out / "report.html").exists(), "told of the model that was removed"
+
+
+@pytest.fixture
+def earlier(small_folder: Path, tmp_path: Path) -> tuple[DemoFolder, Store]:
+    """A demo's folder with results and one unfinished run, which is of other options than ``TrainOptions(seed=1)``."""
+    store = convert(small_folder, tmp_path / "store")
+    home = DemoFolder(tmp_path / "demo")
+    run = home.path / "top-1"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "run.json").write_text(run_description(store, TrainOptions()))
+    for name in ("config.json", "weights.safetensors", "checkpoints/step-0000000001.json"):
+        (run / name).write_text("something")
+    for name in ("results.json", "report.html"):
+        (home.path / name).write_text("figures")
+    return home, store
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def test_what_fits_is_left_alone(earlier: tuple[DemoFolder, Store]) -> None:
+    home, store = earlier
+    before = files_in(home.path)
+    assert not home.clear("top-1", store, TrainOptions())
+    assert not home.clear("top-16", store, TrainOptions())
+    assert files_in(home.path) == before
+
+
+@pytest.mark.parametrize("run", [None, "", "null", "{"])
+def test_what_does_not_fit_goes(earlier: tuple[DemoFolder, Store], run: str | None) -> None:
+    home, store = earlier
+    if run is not None:
+        (home.path / "top-1" / "run.json").write_text(run)
+    (home.path / "mine.txt").write_text("mine")
+    assert home.clear("top-1", store, TrainOptions(seed=1))
+    assert files_in(home.path) == [".owlmine-demo", "mine.txt"]
+
+
+def test_nothing_is_removed_where_no_demo_was(earlier: tuple[DemoFolder, Store]) -> None:
+    home, store = earlier
+    (home.path / ".owlmine-demo").unlink()
+    before = files_in(home.path)
+    with pytest.raises(OwlmineError, match="is no folder that a demo made; give another with --out"):
+        DemoFolder(home.path).clear("top-1", store, TrainOptions(seed=1))
+    assert files_in(home.path) == before
+
+
+def test_nothing_is_removed_under_a_process_that_trains(earlier: tuple[DemoFolder, Store]) -> None:
+    home, store = earlier
+    before = files_in(home.path)
+    with working_in(home.path / "top-1"), pytest.raises(OwlmineError, match="another process is training"):
+        home.clear("top-1", store, TrainOptions(seed=1))
+    assert files_in(home.path) == before
+
+
+def test_half_removed_is_no_model_and_still_known(
+    earlier: tuple[DemoFolder, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever file the removal ends at."""
+    home, store = earlier
+    run, unlink = home.path / "top-1", Path.unlink
+
+    def stubborn(self: Path, missing_ok: bool = False) -> None:
+        if self.name == "weights.safetensors":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        unlink(self, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", stubborn)
+        with pytest.raises(OwlmineError, match="top-1: cannot be removed: Permission denied"):
+            home.clear("top-1", store, TrainOptions(seed=1))
+    assert not (run / "config.json").exists()
+    assert (run / "run.json").exists()
+    assert home.clear("top-1", store, TrainOptions(seed=1))
+    assert list(run.iterdir()) == []
 
 
 def test_a_stopped_demo_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

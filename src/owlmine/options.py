@@ -6,6 +6,6 @@ from dataclasses import field
 from typing import Any
 
 
-def option(default: Any, help: str) -> Any:
-    """A dataclass field that knows what to say of itself."""
-    return field(default=default, metadata={"help": help})
+def option(default: Any, help: str, *, group: str | None = None) -> Any:
+    """A dataclass field that knows what to say of itself; ``group`` is the panel of the help that it stands in."""
+    return field(default=default, metadata={"help": help, "group": group})

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import owlmine
 from owlmine.data import Store, SyntheticOptions, synthesize
-from owlmine.errors import DataError
+from owlmine.errors import DataError, OwlmineError
+from owlmine.train import TrainOptions
 
 from ..conftest import Command
-from ..train.runs import contents
+from ..small_models import dense_data, run, sparse_data, text_model, text_store
+from ..train.runs import contents, curves_of
 
 SMALL = ("--dim", "16", "--pool", "30", "--batch-size", "32", "--device", "cpu")
 
@@ -128,6 +133,7 @@ def test_rates_beyond_all_measure(store: Store, tmp_path: Path, owlmine_command:
     told = one_error_line(done.stderr)
     assert told.startswith("the loss of step ")
     assert "is not a finite number; lower the rates (--class-rate" in told
+    assert told.endswith("then train into a new folder"), "no checkpoint was written, so none is spoken of"
     assert not (tmp_path / "out" / "config.json").exists()
 
 
@@ -152,3 +158,86 @@ def test_folder_in_use(store: Store, tmp_path: Path, owlmine_command: Command) -
     done = owlmine_command("train", store.path, "--out", tmp_path)
     assert (done.returncode, one_error_line(done.stderr)) == (2, f"{tmp_path}: already exists")
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("data", "out", "more", "told"),
+    [
+        (text_model, None, (), "text-model: found files README.md, .*; wanted train"),
+        (lambda: "nowhere", None, (), "nowhere: found no such file or folder; wanted a store, a dataset, or the word"),
+        (text_store, text_model, (), "text-model: holds a finished model; give another folder"),
+        (text_store, text_store, (), "texts.store: already exists"),
+        (text_store, text_store, ("--resume",), "texts.store: holds no run to resume"),
+        (text_store, text_model, ("--resume",), "text-model: holds a finished model of other options or data"),
+        (sparse_data, text_model, ("--resume",), "text-model: holds a finished model of other options or data"),
+        (dense_data, text_model, ("--resume",), "text-model: holds a finished model of other options or data"),
+    ],
+    ids=["model as data", "no data", "a model", "a store", "no run", "other options", "other data", "vectors for text"],
+)
+def test_wrong_folders(data: Any, out: Any, more: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    folder = tmp_path / "out" if out is None else out()
+    before = sorted(folder.rglob("*"))
+    done = run("train", data(), "--out", folder, "--device", "cpu", *more)
+    assert isinstance(done.exception, OwlmineError), done.exception
+    assert re.search(told, str(done.exception))
+    assert done.stdout == ""
+    assert sorted(folder.rglob("*")) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_folder_is_told_before_data_are_read(tmp_path: Path) -> None:
+    """Reading may take an hour."""
+    (tmp_path / "file").write_text("mine")
+    done = run("train", "nowhere", "--out", tmp_path)
+    assert str(done.exception) == f"{tmp_path}: already exists"
+
+
+def test_help_is_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = run("train", "--help").stdout
+    panels = re.findall(r"^╭─ ([\w ]+) ─", shown, re.MULTILINE)
+    assert panels == ["Arguments", "Options", "Loss and mining", "Steps", "Model", "Run"]
+    assert max(map(len, shown.splitlines())) <= 100
+    by_panel = dict(zip(panels, re.split(r"^╭─.*$", shown, flags=re.MULTILINE)[1:], strict=True))
+    for field in fields(TrainOptions):
+        flag = f"--{field.name.replace('_', '-')} "
+        assert [name for name, text in by_panel.items() if flag in text] == [field.metadata["group"]], flag
+    assert "--out" in by_panel["Options"]
+    assert "'owlmine[tensorboard]'" in shown, "help is no markup"
+
+
+def test_tensorboard_is_missing(store: Store, tmp_path: Path, owlmine_command: Command) -> None:
+    """As on a machine without it: a module of that name which cannot be imported comes first on the path."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "tensorboard.py").write_text("raise ImportError('not installed')")
+    path = os.pathsep.join([str(tmp_path / "hidden"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        done = owlmine_command("train", store.path, "--out", tmp_path / "out", *SMALL, "--tensorboard")
+    assert done.returncode == 2
+    assert "pip install 'owlmine[tensorboard]'" in one_error_line(done.stderr)
+    assert not (tmp_path / "out").exists()
+
+
+def test_killed_while_tensorboard_watches(store: Store, tmp_path: Path, owlmine_command: Command) -> None:
+    """SIGKILL after a checkpoint: what was shown is on the disk, and after --resume each step is there once."""
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "out"
+    chosen = (*SMALL, "--epochs", "30", "--checkpoint-minutes", "0.002", "--tensorboard")
+    process = start(store.path, "--out", out, *chosen)
+    while process.poll() is None and not (
+        list(out.glob("checkpoints/*.json")) and (out / "metrics.jsonl").read_text().count("\n") >= 3
+    ):
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    epochs = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    # The last epoch may have been in the making.
+    assert list(curves_of(out / "tensorboard")["validation/P@1"])[: len(epochs) - 1] == epochs[:-1]
+    done = owlmine_command("train", store.path, "--out", out, *chosen, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert f"tensorboard --logdir {out / 'tensorboard'}" in done.stdout
+    curves = curves_of(out / "tensorboard")
+    assert list(curves["validation/P@1"]) == list(range(20, 601, 20))
+    assert {50, 100, 550, 600} <= set(curves["loss"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
 from owlmine.mining import distinct, draw_distinct, draw_distinct_fixed
-from owlmine.mining.distinct import first_distinct, log2_shortage_bound, num_draws
+from owlmine.mining.distinct import draw_subset, first_distinct, log2_shortage_bound, num_draws
 
 
 def assert_uniform_subsets(ids_RC: torch.Tensor, num_classes: int) -> None:
@@ -38,6 +38,52 @@ def test_uniform_over_all_subsets_and_in_uniform_order(draw, count, num_classes)
     for column in ids.T:
         counts = torch.bincount(column, minlength=num_classes).double()
         assert num_classes == 1 or chisquare(counts).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("count", "num_classes"), [(2, 11), (3, 6), (1, 7)])
+def test_subsets_are_uniform_over_all_subsets(count, num_classes):
+    generator = torch.Generator().manual_seed(7)
+    ids = torch.stack([draw_subset(count, num_classes=num_classes, generator=generator) for _ in range(5000)])
+    assert_uniform_subsets(ids, num_classes)
+
+
+# A hash table, and the end of a shuffled range: NumPy's two ways on either side of 20 classes for each wanted one.
+@pytest.mark.parametrize(("count", "num_classes"), [(500, 20_000), (3000, 30_000)])
+def test_large_subsets_take_their_share_of_every_part(count, num_classes):
+    """Ids of a tenth of the classes in a subset are hypergeometric."""
+    generator, draws, parts = torch.Generator().manual_seed(8), 100, 10
+    size = num_classes // parts
+    found = sum(
+        torch.bincount(draw_subset(count, num_classes=num_classes, generator=generator) // size, minlength=parts)
+        for _ in range(draws)
+    )
+    share = size / num_classes
+    variance = draws * count * share * (1 - share) * (num_classes - count) / (num_classes - 1)
+    scores = (found[:parts] - draws * count * share) / math.sqrt(variance)
+    assert scores.abs().max() < 4.5
+    # Far from constant as well: a draw that gave every part its exact share would not be uniform.
+    assert scores.abs().max() > 0.2
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 10**6))
+def test_subsets_are_ascending_distinct_and_in_range(data, seed):
+    num_classes = data.draw(st.integers(1, 300) | st.just(10**14))
+    count = data.draw(st.integers(1, min(num_classes, 300)))
+    first, second = (
+        draw_subset(count, num_classes=num_classes, generator=torch.Generator().manual_seed(seed)) for _ in range(2)
+    )
+    assert first.dtype == torch.int64
+    assert len(first) == count
+    assert (first[1:] > first[:-1]).all()
+    assert 0 <= int(first[0]) <= int(first[-1]) < num_classes
+    assert torch.equal(first, second)
+
+
+def test_later_subsets_of_one_generator_differ():
+    generator = torch.Generator().manual_seed(0)
+    first, second = (draw_subset(20, num_classes=10**6, generator=generator) for _ in range(2))
+    assert not torch.equal(first, second)
 
 
 @settings(max_examples=60, deadline=None)
@@ -142,3 +188,6 @@ def test_refused(rows, count, num_classes):
     for draw in (draw_distinct, draw_distinct_fixed):
         with pytest.raises(ValueError, match="wanted at least one row"):
             draw(rows, count, num_classes=num_classes, generator=torch.Generator())
+    if rows:
+        with pytest.raises(ValueError, match="wanted at least one row"):
+            draw_subset(count, num_classes=num_classes, generator=torch.Generator())

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from owlmine.losses import bowl, mined_loss, negative_sampling, power_law, top_k
-from owlmine.losses.ranking import hardest, hardest_reference
 from owlmine.mining import draw_batch_pool, draw_pools_fixed, known_in_batch_pool, known_in_pools
+from owlmine.mining.ranking import highest, highest_reference
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -69,8 +69,8 @@ def test_ties_on_the_gpu_go_to_the_smaller_position():
     generator = torch.Generator().manual_seed(1)
     for width, count in ((3000, 1), (3000, 2), (3000, 17), (3000, 2000), (7, 3), (65_537, 64)):
         scores = torch.randn(9, width, generator=generator).bfloat16()
-        on_gpu = hardest(scores.cuda(), count)
-        assert torch.equal(on_gpu.cpu(), hardest_reference(scores, count))
+        on_gpu = highest(scores.cuda(), count)
+        assert torch.equal(on_gpu.cpu(), highest_reference(scores, count))
 
 
 def test_losses_equal_those_of_the_cpu():

@@ -1,7 +1,7 @@
 """Every loss that can be trained, written down once more for one point, from its definition alone.
 
 v: scores of all classes [K]; y: the positive; pool: ids of the point's pool (less known labels where those are left
-out); s: the scale; B: the pool as drawn. Sums over ranks use a full sort.
+out); known: the labels left out of all classes; s: the scale; B: the pool as drawn. Sums over ranks use a full sort.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Point:
     s: float | Tensor
     B: int
     options: TrainOptions
+    known: frozenset[int] = frozenset()
 
     @property
     def K(self) -> int:  # noqa: N802
@@ -31,7 +32,7 @@ class Point:
 
     @property
     def others(self) -> list[int]:
-        return [j for j in range(self.K) if j != self.y]
+        return [j for j in range(self.K) if j != self.y and j not in self.known]
 
     def ranked(self, ids: Sequence[int]) -> Tensor:
         return self.v[list(ids)].sort(descending=True).values

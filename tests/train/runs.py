@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from owlmine.data import Store
-from owlmine.train import Stopped, TrainOptions, train, trainer
+from owlmine.train import Progress, Stopped, TrainOptions, choose_step, train
 from owlmine.train.step import TrainingStep
 
 # 400 points less 8 for validation, 40 to a batch: ten steps in an epoch.
@@ -38,7 +41,7 @@ class Listener:
         self.messages: list[str] = []
         self.steps: list[int] = []
 
-    def progress(self, progress: trainer.Progress) -> None:
+    def progress(self, progress: Progress) -> None:
         self.steps.append(progress.step)
 
     def message(self, text: str) -> None:
@@ -69,6 +72,11 @@ def contents(folder: Path) -> dict[str, Any]:
     return tensors | {"metrics": metrics_of(folder), "config": config, "files": names}
 
 
+def use_step(kind: type[TrainingStep], patch: pytest.MonkeyPatch) -> None:
+    """From now on runs take steps of this kind."""
+    patch.setattr(choose_step, "TrainingStep", kind)
+
+
 def stop_after(step: int, patch: pytest.MonkeyPatch, number: int = signal.SIGTERM) -> None:
     """From now on a run is sent the signal as it begins the step after this one's number."""
 
@@ -79,7 +87,7 @@ def stop_after(step: int, patch: pytest.MonkeyPatch, number: int = signal.SIGTER
             return super().__call__(batch, number=number, progress=progress)
 
     sent = number
-    patch.setattr(trainer, "TrainingStep", Interrupted)
+    use_step(Interrupted, patch)
 
 
 def interrupted(store: Store, out: Path, options: TrainOptions, *, at: int, resume: bool = False) -> None:
@@ -88,3 +96,29 @@ def interrupted(store: Store, out: Path, options: TrainOptions, *, at: int, resu
         stop_after(at, patch)
         with pytest.raises(Stopped, match=f"stopped at step {at:,} of"):
             train(store, out, options, resume=resume)
+
+
+@contextmanager
+def file_size_limit(limit: int) -> Iterator[None]:
+    """The kernel refuses to write past a size, as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+Curves = dict[str, dict[int, float]]
+
+
+def curves_of(folder: Path) -> Curves:
+    """Step and figure of every curve as TensorBoard shows it; no step may be there twice."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    shown = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    curves: Curves = {}
+    for name in shown.Tags()["scalars"]:
+        points = [(event.step, event.value) for event in shown.Scalars(name)]
+        assert [step for step, _ in points] == sorted({step for step, _ in points}), name
+        curves[name] = dict(points)
+    return curves

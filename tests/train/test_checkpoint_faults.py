@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import resource
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,11 @@ import torch
 import owlmine
 from owlmine.data import Store, convert
 from owlmine.errors import DataError, OwlmineError
-from owlmine.train import TrainOptions, train, trainer
+from owlmine.train import TrainOptions, train
 from owlmine.train.checkpoint import Checkpoint, Checkpoints
 from owlmine.train.step import TrainingStep
 
-from .runs import Listener, contents, interrupted, small_options
+from .runs import Listener, contents, file_size_limit, interrupted, small_options, use_step
 
 
 def flip(file: Path, place: int) -> None:
@@ -117,17 +115,6 @@ def test_a_folder_in_which_nothing_was_finished_is_free(store: Store, tmp_path: 
     (tmp_path / "out" / ".run.json.writing").write_text("{")
     train(store, tmp_path / "out", small_options(epochs=0.2))
     owlmine.load(tmp_path / "out")
-
-
-@contextmanager
-def file_size_limit(limit: int) -> Iterator[None]:
-    """The kernel refuses to write past a size, as it does on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_no_room_for_checkpoints(store: Store, tmp_path: Path, whole: dict[str, Any]) -> None:
@@ -233,7 +220,7 @@ def test_loss_that_is_not_finite(store: Store, tmp_path: Path) -> None:
 
     options = small_options(kind="linear", surrogate="exponential", class_rate=3.0, schedule="constant", epochs=4.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "TrainingStep", Watched)
+        use_step(Watched, patch)
         with pytest.raises(OwlmineError) as raised:
             train(store, out, options)
     finite = [bool(torch.isfinite(loss)) for loss in losses]
@@ -253,8 +240,9 @@ def test_last_good_checkpoint_is_kept(store: Store, tmp_path: Path) -> None:
             return loss
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "TrainingStep", Poisoned)
-        with pytest.raises(OwlmineError, match="after step 8 classes holds numbers that are not finite"):
+        use_step(Poisoned, patch)
+        told = "after step 8 classes holds numbers that are not finite; .*; checkpoints before it are in .*checkpoints"
+        with pytest.raises(OwlmineError, match=told):
             train(store, out, options)
     found, complaints = Checkpoints(out / "checkpoints").newest()
     assert (found.step, complaints) == (7, [])
@@ -271,7 +259,7 @@ def test_poisoned_weights_are_no_model(store: Store, tmp_path: Path) -> None:
             return loss
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "TrainingStep", Poisoned)
+        use_step(Poisoned, patch)
         with pytest.raises(OwlmineError, match="after step 10 table holds numbers that are not finite"):
             train(store, tmp_path / "out", small_options(epochs=1.0))
     assert not (tmp_path / "out" / "config.json").exists()

@@ -16,7 +16,7 @@ from owlmine.data import Store
 from owlmine.errors import OwlmineError
 from owlmine.train import Stopped, train
 
-from .runs import STEPS_PER_EPOCH, Listener, contents, interrupted, metrics_of, small_options, stop_after
+from .runs import STEPS_PER_EPOCH, Listener, contents, interrupted, metrics_of, small_options, stop_after, use_step
 
 CHANGES: dict[str, dict[str, Any]] = {
     "sgd": {},
@@ -93,7 +93,6 @@ def test_checkpoints_by_the_clock_change_nothing(store: Store, tmp_path: Path) -
 
 
 def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(store: Store, tmp_path: Path) -> None:
-    from owlmine.train import trainer
     from owlmine.train.step import TrainingStep
 
     losses: list[float] = []
@@ -105,7 +104,7 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(store: Store, tmp_path:
             return loss
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "TrainingStep", Watched)
+        use_step(Watched, patch)
         train(store, tmp_path / "out", small_options(epochs=1.5))
     told = [record["loss"] for record in metrics_of(tmp_path / "out")]
     assert told == pytest.approx([sum(losses[:10]) / 10, sum(losses[10:]) / 5])

@@ -13,11 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from owlmine.data import Store
+from owlmine.data.rows import SparseRows
 from owlmine.data.store import Batch
 from owlmine.losses.modules.registry import LOSSES
 from owlmine.mining import BatchPool
 from owlmine.model import ModelShape, Retriever
+from owlmine.model.row_table import RowTable
 from owlmine.train import TrainOptions, objective, step
+from owlmine.train.objective import make_objective
 from owlmine.train.optimizers import rate_factor
 from owlmine.train.options import TRAINABLE
 from owlmine.train.step import TrainingStep
@@ -56,14 +59,14 @@ def recorded() -> Iterator[Drawn]:
 class PlainModel(nn.Module):
     """The same model as dense parameters; ``momentum`` and rates by ``torch.optim.SGD``."""
 
-    def __init__(self, tensors: dict[str, Tensor], options: TrainOptions, *, dense: bool) -> None:
+    def __init__(self, tensors: dict[str, Tensor], options: TrainOptions) -> None:
         super().__init__()
         self.options = options
         self.weights = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(t.clone()) for n, t in tensors.items()})
         self.log_scale = nn.Parameter(self.weights["classes"].new_tensor(options.scale).log())
-        maps = [w for name, w in self.weights.items() if name.startswith("map") or (dense and name == "table")]
+        maps = [w for name, w in self.weights.items() if name.startswith("map")]
         groups: list[dict[str, Any]] = [{"params": [self.weights["classes"]], "lr": options.class_rate}]
-        if "table" in self.weights and not dense:
+        if "table" in self.weights:
             groups.append({"params": [self.weights["table"]], "lr": options.feature_rate})
         smooth = [*maps, *([self.log_scale] if options.learn_scale else [])]
         groups.append({"params": smooth, "lr": options.map_rate, "momentum": options.momentum})
@@ -103,7 +106,8 @@ def points_of(batch: Batch, positives: np.ndarray, pool: BatchPool | None, *, ex
         assert positive in known
         members = [] if pool is None else pool.ids()[n].tolist()
         assert positive not in members
-        points.append({"y": positive, "pool": [j for j in members if not (exclude and j in known)]})
+        left_out = frozenset(known) if exclude else frozenset()
+        points.append({"y": positive, "pool": [j for j in members if j not in left_out], "known": left_out})
     return points
 
 
@@ -123,7 +127,7 @@ def compare(store: Store, options: TrainOptions, *, dtype: torch.dtype, toleranc
         tensors["classes"] = torch.randn(tensors["classes"].shape, generator=torch.manual_seed(0), dtype=dtype)
     else:  # unit vectors in this precision too: the plain model scales every row, the other those that it touched
         tensors["classes"] = nn.functional.normalize(tensors["classes"], dim=1)
-    plain = PlainModel(tensors, options, dense=dense)
+    plain = PlainModel(tensors, options)
     model = Retriever.from_tensors(shape, {name: tensor.clone() for name, tensor in tensors.items()})
     learn = TrainingStep(model, options)
     with recorded() as drawn:
@@ -194,6 +198,38 @@ def test_known_labels_can_be_left_out(store: Store, loss: str) -> None:
     compare(store, options, dtype=torch.float64, tolerance=1e-9)
 
 
+@pytest.mark.parametrize("loss", [loss for loss in TRAINABLE if LOSSES[loss].inputs == "classes"])
+def test_known_labels_can_count_as_negatives(store: Store, loss: str) -> None:
+    """Losses over all classes leave them out by default, as the tests above show."""
+    options = small_options(loss=loss, top=3, surrogate="logistic", exclude_known=False, map_rate=0.01)
+    compare(store, options, dtype=torch.float64, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["full-bowl", "full-powl", "softmax", "one-vs-all"])
+def test_known_labels_may_be_all_other_classes(loss: str) -> None:
+    """Nothing is left to push away: the positive alone counts; every gradient is finite, a learned scale's too."""
+    options = small_options(loss=loss, top=2, scale=50.0, learn_scale=True, surrogate="squared_hinge", pool=3)
+    table = torch.randn(4, 5, generator=torch.manual_seed(0)).requires_grad_()
+    queries = torch.randn(2, 5, generator=torch.manual_seed(1)).requires_grad_()
+    labels = SparseRows(np.array([0, 4, 8]), np.array([2, 0, 1, 3, 3, 1, 0, 2], np.int32), None)
+    rows = RowTable(table)
+    objective_of_all = make_objective(options, rows)
+    losses = objective_of_all(queries, torch.tensor([1, 3]), labels, torch.Generator())
+    own = 50 * (queries * table[[1, 3]]).sum(dim=1)
+    expected = {
+        "full-bowl": (1 - own).clamp_min(0) ** 2,
+        "full-powl": torch.zeros(2),
+        "softmax": torch.zeros(2),
+        "one-vs-all": torch.nn.functional.softplus(-own),
+    }
+    torch.testing.assert_close(losses, expected[loss])
+    losses.sum().backward()
+    (touched,) = rows.take_touched()
+    assert touched.gradient_UD[[0, 2]].abs().max() == 0
+    for gradient in (touched.gradient_UD, queries.grad, *(p.grad for p in objective_of_all.loss.parameters())):
+        assert gradient.isfinite().all()
+
+
 @pytest.mark.parametrize("changes", [{}, {"loss": "sampled-softmax", "scale": 8.0}, {"depth": 2, "top": 4}], ids=str)
 def test_steps_in_single_precision(store: Store, changes: dict[str, Any]) -> None:
     compare(store, small_options(**changes), dtype=torch.float32, tolerance=2e-4)
@@ -201,7 +237,8 @@ def test_steps_in_single_precision(store: Store, changes: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("loss", ["bowl", "softmax"])
 def test_dense_queries(dense_store: Store, loss: str) -> None:
-    options = small_options(loss=loss, surrogate="logistic", map_rate=0.01)
+    """The table moves at the rate of features and without momentum, as its rows do for sparse queries."""
+    options = small_options(loss=loss, surrogate="logistic", map_rate=0.01, feature_rate=0.1)
     compare(dense_store, options, dtype=torch.float32, tolerance=2e-4)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -66,6 +67,35 @@ def main() -> None:
     """Runs the command line. What the user can mend ends with one clear line and exit status 2."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
+        _run_verb()
+    except BrokenPipeError:
+        _nobody_reads()
+    except SystemExit as end:
+        # typer and rich make status 1 of a reader that went away.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        _nobody_reads()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _discard_output()
+        _fail(f"output cannot be written: {error.strerror}", 2)
+
+
+def _nobody_reads() -> NoReturn:
+    """The reader of our output went away (`| head`): ends as SIGPIPE would have, which Python ignores."""
+    _discard_output()
+    os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
+    sys.exit(128 + signal.SIGPIPE)
+
+
+def _discard_output() -> None:
+    """What is still buffered goes nowhere, instead of failing once more when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run_verb() -> None:
+    try:
         add_verbs(sys.argv[1:])
         app()
     except OwlmineError as error:
@@ -73,10 +103,6 @@ def main() -> None:
         _fail(str(error), 128 + error.signal if error.signal else 2)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
 
 
 def _fail(message: str, status: int) -> NoReturn:

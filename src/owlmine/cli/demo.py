@@ -29,7 +29,8 @@ def demo_command(
 
     Trains top-1 and top-16 stochastic negative mining and negative sampling with
     the same budget, judges them on packages they have not seen, and prints the
-    paper's Table 2 in miniature. Stopped, the same command goes on.
+    paper's Table 2 in miniature. Stopped, the same command goes on; with other
+    options it keeps the models that fit them and trains the rest anew.
     """
     from owlmine.cli.data import ConversionProgress
     from owlmine.data.datasets import SAMPLE, open_dataset

@@ -20,16 +20,14 @@ DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.
 
 def open_model(path: Path, device: str) -> Predictor:
     """The model on the device that was asked for."""
-    import torch
-
+    from owlmine.model.device import choose_device
     from owlmine.model.folder import load
 
-    if device not in ("auto", "cpu", "cuda"):
-        raise OwlmineError(f"--device is {device!r}; wanted cpu, cuda or auto")
-    has_cuda = torch.cuda.is_available()
-    if device == "cuda" and not has_cuda:
-        raise OwlmineError("--device is cuda; this machine has none that PyTorch can use")
-    return load(path, device="cuda" if has_cuda and device != "cpu" else "cpu")
+    try:
+        chosen = choose_device(device)
+    except OwlmineError as error:
+        raise OwlmineError(f"--{error}") from error
+    return load(path, device=chosen)
 
 
 def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:

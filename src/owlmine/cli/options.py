@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from rich.markup import escape
 
 from owlmine.errors import OwlmineError
 
@@ -59,4 +60,9 @@ def _option(name: str, kind: Any, default: Any, metadata: Any) -> Any:
     if kind is bool and default:
         flag += "/--no-" + name.replace("_", "-")
     # A switch that is off by default needs no --no- form.
-    return typer.Option(flag, help=metadata["help"], show_default=kind is not bool or default)
+    return typer.Option(
+        flag,
+        help=escape(metadata["help"]),
+        show_default=kind is not bool or default,
+        rich_help_panel=metadata.get("group"),
+    )

@@ -27,9 +27,12 @@ def train_command(
 
     Interrupted (Ctrl-C, SIGTERM, a crash), the run goes on with --resume where its last checkpoint is.
     """
-    from owlmine.train import train
+    from owlmine.train import check_run, train
+    from owlmine.train.event_file import FOLDER
     from owlmine.train.reporters import BarReporter, LineReporter
 
+    # Before data are converted, which can take an hour.
+    check_run(out, options, resume=resume)
     with ConversionProgress() as progress:
         store = open_dataset(data, progress=progress)
     console = Console(stderr=True)
@@ -46,5 +49,7 @@ def train_command(
     kept = predictor.config["kept"] or {}
     if figures := ", ".join(f"{name} {kept[name]:.2f}" for name in ("P@1", "P@3", "P@5") if name in kept):
         shown.print(f"On validation points: {figures}.")
-    if "test" in store.splits:
+    if options.tensorboard:
+        shown.print(f"Curves: tensorboard --logdir {escape(str(out / FOLDER))}", soft_wrap=True)
+    if "test" in store.splits and len(store["test"]):
         shown.print(f"On the test split: owlmine evaluate {escape(str(out))} {escape(data)}", soft_wrap=True)

@@ -23,35 +23,40 @@ class Batches:
         self._split, self._batch_size, self._seed = split, batch_size, seed
         # A point without labels has no positive to learn from.
         labelled = np.flatnonzero(np.diff(split.labels.offsets))
-        self._rows: Int64 = labelled if rows is None else np.intersect1d(labelled, rows)
-        if not len(self._rows):
+        self.rows: Int64 = labelled if rows is None else np.intersect1d(labelled, rows)
+        if not len(self.rows):
             raise ValueError(f"split {split.name!r} has no labelled point; wanted at least one")
         self.epoch, self._position = 0, 0
         self._order = self._shuffled()
 
     def __len__(self) -> int:
         """Batches per epoch."""
-        return (len(self._rows) + self._batch_size - 1) // self._batch_size
+        return (len(self.rows) + self._batch_size - 1) // self._batch_size
 
     def next(self) -> tuple[Int64, Batch]:
         """The row numbers of the next points, and the points."""
+        rows = self.next_rows()
+        return rows, self._split.batch(rows)
+
+    def next_rows(self) -> Int64:
+        """The row numbers of the next points."""
         if self._position >= len(self._order):
             self.epoch, self._position = self.epoch + 1, 0
             self._order = self._shuffled()
         rows = self._order[self._position : self._position + self._batch_size]
         self._position += len(rows)
-        return rows, self._split.batch(rows)
+        return rows
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "seed": self._seed,
             "epoch": self.epoch,
             "position": self._position,
-            "points": len(self._rows),
+            "points": len(self.rows),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        own = {"seed": self._seed, "points": len(self._rows)}
+        own = {"seed": self._seed, "points": len(self.rows)}
         for name, wanted in own.items():
             if state[name] != wanted:
                 raise ValueError(f"the saved position has {name} {state[name]}; wanted {wanted}")
@@ -59,5 +64,5 @@ class Batches:
         self._order = self._shuffled()
 
     def _shuffled(self) -> Int64:
-        order: Int64 = np.random.default_rng([self._seed, self.epoch]).permutation(self._rows)
+        order: Int64 = np.random.default_rng([self._seed, self.epoch]).permutation(self.rows)
         return order

@@ -9,11 +9,10 @@ from string import Template
 from typing import Any
 
 from owlmine.demo import sections
+from owlmine.demo.earlier import REPORT
 from owlmine.demo.paper import PAPER_DATASET
 from owlmine.errors import OwlmineError
 from owlmine.model.whole_files import write_text
-
-REPORT = "report.html"
 
 _START_NOTE = (
     "Before training, a class vector is the mean of the vectors of its training points, under an encoder that is still"

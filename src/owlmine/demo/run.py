@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import owlmine
 from owlmine.data.store import Store
+from owlmine.demo.earlier import RESULTS, DemoFolder
 from owlmine.demo.examples import examples
 from owlmine.demo.figures import curve, judge, judge_start, ratios
 from owlmine.demo.methods import BASELINE, METHODS, POOL, Method
 from owlmine.errors import OwlmineError
 from owlmine.model.predictor import Predictor
 from owlmine.model.whole_files import write_text
+from owlmine.options import option
 from owlmine.train import Reporter, Stopped, TrainOptions, train
 from owlmine.train.reporters import SilentReporter
 from owlmine.train.validate import ValidationPart
-
-RESULTS = "results.json"
 
 
 @dataclass(frozen=True)
 class DemoOptions:
     """The budget, which all methods share."""
 
-    epochs: float = field(default=8.0, metadata={"help": "Visits to each training point, for each method."})
-    dim: int = field(default=512, metadata={"help": "Dimension of query and class vectors."})
-    seed: int = field(default=0, metadata={"help": "Seed of everything random."})
+    epochs: float = option(8.0, "Visits to each training point, for each method.")
+    dim: int = option(512, "Dimension of query and class vectors.")
+    seed: int = option(0, "Seed of everything random.")
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -49,11 +49,13 @@ class Show(Protocol):
 def run_demo(store: Store, out: Path, options: DemoOptions, show: Show) -> dict[str, Any]:
     """Trains every method into a folder of its own under ``out`` and returns what ``results.json`` then holds.
 
-    Called again, it goes on where it was stopped.
+    Called again, it goes on where it was stopped; models of other options or data are trained anew.
     """
-    predictors = {}
+    home, predictors = DemoFolder(out), {}
     for number, method in enumerate(METHODS, start=1):
         folder, chosen = out / method.folder, method.options(**asdict(options))
+        if home.clear(method.folder, store, chosen):
+            show.message(f"{method.title}: removed an earlier model of other options or data; training anew")
         if (folder / "config.json").exists():
             show.message(f"{method.title}: trained before")
             predictors[method.folder] = _trained(store, folder, chosen, SilentReporter())

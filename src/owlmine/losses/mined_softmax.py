@@ -27,9 +27,9 @@ from owlmine.losses.checks import Reduction, check_scores, reduce
 from owlmine.losses.partition import against, log_sum, scaled
 from owlmine.losses.pool_inputs import check_form, check_log_q, check_pool
 from owlmine.losses.rank_sum import find_hardest, widened
-from owlmine.losses.ranking import hardest_reference
 from owlmine.mining.checks import check_class_ids
 from owlmine.mining.distinct import draw_distinct
+from owlmine.mining.ranking import highest_reference
 
 Tail = Literal["drop", "estimate"]
 
@@ -96,7 +96,7 @@ def mined_softmax_loss_reference(
     for n, positive in enumerate(positive_scores_N):
         hidden_B = torch.zeros_like(pool_scores_NB[n], dtype=torch.bool) if mask is None else mask[n]
         shares_B = torch.where(hidden_B, 0, torch.exp(scale * pool_scores_NB[n]))
-        order = hardest_reference(pool_scores_NB[n : n + 1].masked_fill(hidden_B, -torch.inf), len(hidden_B))[0]
+        order = highest_reference(pool_scores_NB[n : n + 1].masked_fill(hidden_B, -torch.inf), len(hidden_B))[0]
         total = shares_B[order[:kept]].sum()
         if others_NM is not None:
             others = order[kept:].sort().values

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from owlmine.losses.checks import Kind
-from owlmine.losses.ranking import hardest
 from owlmine.losses.surrogates import Surrogate
+from owlmine.mining.ranking import highest
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def find_hardest(negatives_NB: Tensor, count: int, hidden_NB: Tensor | None) -> 
     A row with fewer than ``count`` visible negatives is filled up with hidden ones, marked False.
     """
     if hidden_NB is None:
-        return hardest(negatives_NB, count), None
-    ids_NT = hardest(negatives_NB.detach().masked_fill(hidden_NB, -torch.inf), count)
+        return highest(negatives_NB, count), None
+    ids_NT = highest(negatives_NB.detach().masked_fill(hidden_NB, -torch.inf), count)
     return ids_NT, ~hidden_NB.gather(1, ids_NT)
 
 

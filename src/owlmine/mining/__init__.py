@@ -1,6 +1,7 @@
-"""Pools drawn uniformly without the positive, and masks for other known positives."""
+"""The hardest classes; pools drawn uniformly without the positive, and masks for other known positives."""
 
 from owlmine.mining.distinct import draw_distinct, draw_distinct_fixed
+from owlmine.mining.hardest_classes import hardest
 from owlmine.mining.known import Known, known_in_batch_pool, known_in_pools
 from owlmine.mining.pool import BatchPool, draw_batch_pool, draw_pools, draw_pools_fixed
 
@@ -12,6 +13,7 @@ __all__ = [
     "draw_distinct_fixed",
     "draw_pools",
     "draw_pools_fixed",
+    "hardest",
     "known_in_batch_pool",
     "known_in_pools",
 ]

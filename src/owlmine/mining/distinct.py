@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,6 +50,25 @@ def draw_distinct_fixed(
     draws = num_draws(count, num_classes=num_classes)
     draws_RM = draw_with_repeats(num_rows, draws, num_classes=num_classes, generator=generator)
     return _filled_up(draws_RM, count)
+
+
+def draw_subset(count: int, *, num_classes: int, generator: torch.Generator) -> Tensor:
+    """``ids_C``: a uniform subset of the ids below ``num_classes``, ascending. A GPU is waited for."""
+    _check(1, count, num_classes)
+    if generator.device.type == "cpu":
+        return _subset_on_cpu(count, num_classes, generator)
+    return draw_distinct(1, count, num_classes=num_classes, generator=generator)[0].sort().values
+
+
+def _subset_on_cpu(count: int, num_classes: int, generator: torch.Generator) -> Tensor:
+    """NumPy draws a subset, exactly uniform, in a tenth of the time; its stream is seeded from ours.
+
+    Its cost does not grow with the classes either: past 20 times ``count`` it is Floyd's algorithm on a hash table.
+    """
+    seed = torch.randint(_RANDOM_BITS, (), generator=generator).item()
+    ids_C = np.random.default_rng(int(seed)).choice(num_classes, count, replace=False, shuffle=False)
+    ids_C.sort()
+    return torch.from_numpy(ids_C)
 
 
 @lru_cache(maxsize=256)

@@ -28,7 +28,7 @@ def known_in_pools(ids_NB: Tensor, known: Known, *, num_classes: int, validate: 
     """[N, B], True where an entry of a pool is a known positive of its point. O(B log E) per point."""
     if ids_NB.ndim != 2:
         raise ValueError(f"pool: given shape {tuple(ids_NB.shape)}; wanted [points, pool]")
-    rows_E, known_E = _flat(known, num_points=len(ids_NB), validate=validate)
+    rows_E, known_E = flat_known(known, num_points=len(ids_NB), validate=validate)
     _check_range(known_E, num_classes, validate)
     # One number per (point, class); a padded -1 becomes the point's number 0, which no class has.
     stride = num_classes + 1
@@ -44,7 +44,7 @@ def known_in_pools(ids_NB: Tensor, known: Known, *, num_classes: int, validate: 
 def known_in_batch_pool(pool: BatchPool, known: Known, *, validate: bool | None = None) -> Tensor:
     """[N, W], True where a shared class must not count for a point: dropped, or a known positive."""
     num_points, width = len(pool.dropped), len(pool.shared_ids)
-    rows_E, known_E = _flat(known, num_points=num_points, validate=validate)
+    rows_E, known_E = flat_known(known, num_points=num_points, validate=validate)
     where_E, is_in_E = find_in_shared(pool.shared_ids, known_E)
     # Labels that are not in the pool are written to one column past the end.
     column_E = torch.where(is_in_E, where_E, width)
@@ -65,7 +65,7 @@ def _check_range(known_E: Tensor, num_classes: int, validate: bool | None) -> No
     )
 
 
-def _flat(known: Known, *, num_points: int, validate: bool | None) -> tuple[Tensor, Tensor]:
+def flat_known(known: Known, *, num_points: int, validate: bool | None) -> tuple[Tensor, Tensor]:
     """The point and the class of each known positive."""
     if isinstance(known, Tensor):
         if known.ndim != 2 or len(known) != num_points:

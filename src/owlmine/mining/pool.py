@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from owlmine.mining.checks import check_class_ids
-from owlmine.mining.distinct import draw_distinct, draw_distinct_fixed, draw_with_repeats
+from owlmine.mining.distinct import draw_distinct, draw_distinct_fixed, draw_subset, draw_with_repeats
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +99,10 @@ def draw_batch_pool(
         shared_W = torch.arange(num_classes, device=generator.device)
     elif fixed_shapes:
         ids_1W, shortages = draw_distinct_fixed(1, width, num_classes=num_classes, generator=generator)
-        shared_W = ids_1W[0]
+        shared_W = ids_1W[0].sort().values
     else:
-        shared_W = draw_distinct(1, width, num_classes=num_classes, generator=generator)[0]
+        shared_W = draw_subset(width, num_classes=num_classes, generator=generator)
     # Ascending, so that ids are found by bisection; which one a point drops is drawn apart from the order.
-    shared_W = shared_W.sort().values
     where_N, is_in_N = find_in_shared(shared_W, positives_N)
     any_N1 = draw_with_repeats(len(positives_N), 1, num_classes=width, generator=generator)
     return BatchPool(shared_W, torch.where(is_in_N, where_N, any_N1[:, 0]), shortages)

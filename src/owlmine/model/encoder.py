@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from owlmine.data.rows import SparseRows
 from owlmine.model.row_table import RowTable, random_rows
+from owlmine.model.unit_vectors import unit_vectors
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Encoder(nn.Module):
         hidden_ND = self._project(queries)
         for matrix in self.maps:
             hidden_ND = hidden_ND.relu() @ matrix
-        return functional.normalize(hidden_ND, dim=1, eps=1e-12)
+        return unit_vectors(hidden_ND)
 
     def _project(self, queries: QueryBatch) -> Tensor:
         if isinstance(queries, Tensor):

@@ -17,9 +17,9 @@ from owlmine.data.rows import SparseRows
 from owlmine.data.store import Store
 from owlmine.data.text import TextVectoriser, TfIdf
 from owlmine.errors import OwlmineError
+from owlmine.mining import hardest
 from owlmine.model.encoder import query_batch
 from owlmine.model.retriever import Retriever
-from owlmine.retrieve.exact import exact_top
 
 # Queries encoded and scored at once; fewer where a query is as wide as all features (the linear model).
 _BLOCK_ROWS = 1024
@@ -119,7 +119,7 @@ class Predictor:
         scores, ids = [np.zeros((0, k), np.float32)], [np.zeros((0, k), np.int64)]
         for start in range(0, len(features), num_rows):
             vectors = retriever.encode(query_batch(features[start : start + num_rows], retriever.device))
-            best, places = exact_top(vectors, table, k)
+            best, places = hardest(vectors, table, k)
             scores.append(best.float().cpu().numpy())
             ids.append((places if chosen is None else chosen[places]).cpu().numpy())
         return np.concatenate(scores), np.concatenate(ids)

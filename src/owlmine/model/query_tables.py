@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,36 +26,28 @@ def table_queries(path: Path, format: str, *, text_column: str | None, id_column
         table = tables.delimited(path, columns, "," if format == "csv" else "\t")
     else:
         table = tables.json_lines(path, columns) if format == "jsonl" else tables.parquet(path, columns)
-    return _QueryTable(table).text_blocks(id_column)
+    return _text_blocks(table, id_column)
 
 
-class _QueryTable(tables.TableReader):
-    """A table read for its texts and ids alone, by the same rules as one with labels."""
-
-    def __init__(self, table: tables.TableReader) -> None:
-        super().__init__(table.source, table._rows, table._columns, table._unit)
-
-    def text_blocks(self, id_column: str) -> Iterator[TextBlock]:
-        texts, ids, num_chars = list[str](), list[Any](), 0
-        text_columns: tuple[str, ...] = ()
-        for number, cells, progress in self._rows(Notes()):
-            if not text_columns:
-                # Any column will do for the labels: there need be none.
-                self._columns = replace(self._columns, labels=next(iter(cells), ""))
-                text_columns, _ = self._choose(cells, number)
-            if id_column not in cells and id_column != DEFAULT_ID:
-                raise self._error(number, f"columns {', '.join(map(repr, cells))}", f"a column {id_column!r}")
-            try:
-                texts.append(" ".join(text_of(cells, column) for column in text_columns))
-            except BadCellError as error:
-                raise self._error(number, error.found, error.wanted) from None
-            ids.append(_plain(cells.get(id_column)))
-            num_chars += len(texts[-1])
-            if len(texts) == _BLOCK_ROWS or num_chars > _BLOCK_CHARS:
-                yield texts, ids, progress
-                texts, ids, num_chars = [], [], 0
-        if texts:
-            yield texts, ids, 1.0
+def _text_blocks(table: tables.TableReader, id_column: str) -> Iterator[TextBlock]:
+    """The texts and ids alone, by the same rules as for a table with labels."""
+    texts, ids, num_chars = list[str](), list[Any](), 0
+    text_columns: tuple[str, ...] = ()
+    for number, cells, progress in table.rows(Notes()):
+        text_columns = text_columns or table.text_columns(cells, number)
+        if id_column not in cells and id_column != DEFAULT_ID:
+            raise table.error(number, f"columns {', '.join(map(repr, cells))}", f"a column {id_column!r}")
+        try:
+            texts.append(" ".join(text_of(cells, column) for column in text_columns))
+        except BadCellError as error:
+            raise table.error(number, error.found, error.wanted) from None
+        ids.append(_plain(cells.get(id_column)))
+        num_chars += len(texts[-1])
+        if len(texts) == _BLOCK_ROWS or num_chars > _BLOCK_CHARS:
+            yield texts, ids, progress
+            texts, ids, num_chars = [], [], 0
+    if texts:
+        yield texts, ids, 1.0
 
 
 def _plain(value: Any) -> Any:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from owlmine.mining import hardest
 from owlmine.model.encoder import Encoder, IdentityEncoder, QueryBatch
 from owlmine.model.row_table import RowTable, random_rows
-from owlmine.retrieve.exact import exact_top
 
 
 @dataclass(frozen=True)
@@ -122,4 +122,4 @@ class Retriever(nn.Module):
 
     def top(self, queries: QueryBatch, k: int) -> tuple[Tensor, Tensor]:
         """The ``k`` best classes of each query: scores and ids [N, k], best first."""
-        return exact_top(self.encode(queries), self.classes.weight, k)
+        return hardest(self.encode(queries), self.classes.weight, k)

@@ -1,26 +1,18 @@
 """A table of which a step reads few rows: only those have gradients, and only those are written back.
 
-Shapes: R rows of the table, U distinct rows of a step, D dimension, N bags, E entries of all bags.
+Shapes: R rows of the table, U distinct rows of a step, D dimension, N points, T rows of each, E entries of
+all bags.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from owlmine.model.row_gradients import TouchedRows, dot_rows, sum_bags
 
 _BLOCK_ROWS = 1 << 16
-
-
-@dataclass(frozen=True)
-class TouchedRows:
-    """Distinct rows that a step has read, and their gradient."""
-
-    ids_U: Tensor
-    gradient_UD: Tensor
 
 
 class RowTable:
@@ -56,16 +48,12 @@ class RowTable:
         return values_UD
 
     def sum_bags(self, ids_E: Tensor, offsets_N: Tensor, values_E: Tensor) -> Tensor:
-        """[N, D]: for each bag of ids the sum of its rows, each times its value.
+        """[N, D]: for each bag of ids the sum of its rows, each times its value; the rows are never copied."""
+        return sum_bags(self.weight, ids_E, offsets_N, values_E, gather=self._gather)
 
-        Like ``embedding_bag`` under autograd, but the rows are never copied, and the gradient of the distinct rows is
-        itself a sum of bags: of output gradients, over the entries of each row.
-        """
-        if not torch.is_grad_enabled():
-            return functional.embedding_bag(ids_E, self.weight, offsets_N, mode="sum", per_sample_weights=values_E)
-        anchor = self.weight.new_zeros((), requires_grad=True)
-        summed: Tensor = _SumBags.apply(anchor, self, ids_E, offsets_N, values_E)  # type: ignore[no-untyped-call]
-        return summed
+    def dots(self, queries_ND: Tensor, ids_NT: Tensor) -> Tensor:
+        """[N, T]: the dot product of each query with rows of its own; ids may repeat."""
+        return dot_rows(self.weight, queries_ND, ids_NT, gather=self._gather)
 
     def take_touched(self) -> list[TouchedRows]:
         """What was read, and reached by ``backward``, since the last call."""
@@ -74,7 +62,7 @@ class RowTable:
         self._leaves, self._gathered = [], []
         return touched
 
-    def gather_gradient(self, touched: TouchedRows) -> None:
+    def _gather(self, touched: TouchedRows) -> None:
         self._gathered.append(touched)
 
     def move(self, touched: TouchedRows, steps_UD: Tensor, factor: float) -> None:
@@ -83,7 +71,8 @@ class RowTable:
             _add_rows(self.weight, touched.ids_U, steps_UD, factor)
             return
         moved_UD = self.weight.index_select(0, touched.ids_U).add_(steps_UD, alpha=factor)
-        self.weight.index_copy_(0, touched.ids_U, functional.normalize(moved_UD, dim=1))
+        scale_to_unit(moved_UD)
+        self.weight.index_copy_(0, touched.ids_U, moved_UD)
 
 
 def _add_rows(weight_RD: Tensor, ids_U: Tensor, steps_UD: Tensor, factor: float) -> None:
@@ -97,46 +86,24 @@ def _add_rows(weight_RD: Tensor, ids_U: Tensor, steps_UD: Tensor, factor: float)
         weight_RD.add_(steps, alpha=factor)
 
 
-class _SumBags(torch.autograd.Function):
-    """Hands the gradient of the rows to their table instead of making a dense one."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, anchor: Tensor, table: RowTable, ids_E: Tensor, offsets_N: Tensor, values_E: Tensor
-    ) -> Tensor:
-        del anchor
-        ctx.table, ctx.entries = table, (ids_E, offsets_N, values_E)
-        return functional.embedding_bag(ids_E, table.weight, offsets_N, mode="sum", per_sample_weights=values_E)
-
-    @staticmethod
-    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[None, ...]:
-        ids_E, offsets_N, values_E = ctx.entries
-        # Bags the other way round: entries sorted by row of the table, each pointing at its bag.
-        sorted_E, order_E = torch.sort(ids_E, stable=True)
-        places_E = torch.arange(len(ids_E), device=ids_E.device)
-        bag_of_E = torch.searchsorted(offsets_N, places_E, right=True) - 1
-        ids_U, counts_U = torch.unique_consecutive(sorted_E, return_counts=True)
-        gradient_UD = functional.embedding_bag(
-            bag_of_E[order_E],
-            gradient_ND.contiguous(),
-            counts_U.cumsum(0) - counts_U,
-            mode="sum",
-            per_sample_weights=values_E[order_E].to(gradient_ND.dtype),
-        )
-        ctx.table.gather_gradient(TouchedRows(ids_U, gradient_UD))
-        return (None,) * 5
-
-
 def random_rows(
     num_rows: int, dim: int, *, std: float, unit_rows: bool, generator: torch.Generator, device: torch.device
 ) -> Tensor:
     """Normal rows made in place: no second copy of a table that may fill most of the memory."""
-    weight = torch.empty(num_rows, dim, device=device)
+    weight = _empty_table(num_rows, dim, device)
     for start in range(0, num_rows, _BLOCK_ROWS):
         weight[start : start + _BLOCK_ROWS].normal_(0, std, generator=generator)
     if unit_rows:
         scale_to_unit(weight)
     return weight
+
+
+def _empty_table(num_rows: int, dim: int, device: torch.device) -> Tensor:
+    if device.type != "cpu":
+        return torch.empty(num_rows, dim, device=device)
+    # NumPy asks Linux for pages of 2 MiB where PyTorch takes 4 KiB: rows picked from all over a table of some GiB are
+    # then found a fifth faster.
+    return torch.from_numpy(np.empty((num_rows, dim), np.float32))
 
 
 def scale_to_unit(weight: Tensor) -> None:

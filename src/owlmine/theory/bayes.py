@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from owlmine.losses.ranking import hardest, hardest_reference
 from owlmine.mining.checks import check_class_ids
+from owlmine.mining.ranking import highest, highest_reference
 
 # How far a row of probabilities may add up from 1: what float32 leaves over a million classes.
 _SUM_SLACK = 1e-3
@@ -18,7 +18,7 @@ _SUM_SLACK = 1e-3
 def bayes_top_k(probabilities_NK: Tensor, *, k: int) -> Tensor:
     """Ids of the k most probable classes of each query; among equals the smaller id."""
     check_distributions(probabilities_NK, k=k)
-    return hardest(probabilities_NK, k)
+    return highest(probabilities_NK, k)
 
 
 def bayes_risk(probabilities_NK: Tensor, *, k: int) -> Tensor:
@@ -44,7 +44,7 @@ def is_bayes_compatible(scores_NK: Tensor, probabilities_NK: Tensor, *, k: int) 
         raise ValueError(f"scores: given shape {tuple(scores_NK.shape)}; wanted {wanted}")
     # Of equal scores the least probable class comes first: the worst way to break ties.
     unlikely_first_NK = torch.argsort(probabilities_NK, dim=1, stable=True)
-    order_NK = hardest_reference(scores_NK.gather(1, unlikely_first_NK), k)
+    order_NK = highest_reference(scores_NK.gather(1, unlikely_first_NK), k)
     worst_Nk = unlikely_first_NK.gather(1, order_NK)
     best_k = probabilities_NK.gather(1, bayes_top_k(probabilities_NK, k=k)).sort(dim=1).values
     return (probabilities_NK.gather(1, worst_Nk).sort(dim=1).values == best_k).all(dim=1)

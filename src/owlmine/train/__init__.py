@@ -7,14 +7,18 @@ from pathlib import Path
 from owlmine.data.datasets import open_dataset
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
+from owlmine.model.device import choose_device
 from owlmine.model.folder import load
 from owlmine.model.predictor import Predictor
+from owlmine.train.event_file import require_tensorboard
 from owlmine.train.options import TrainOptions
+from owlmine.train.progress import Progress, Reporter
 from owlmine.train.reporters import SilentReporter
-from owlmine.train.run_folder import is_free, remove_working_files, run_description, working_in
-from owlmine.train.trainer import Progress, Reporter, Stopped, Trainer, choose_device
+from owlmine.train.run_folder import check_folder, is_run_of, remove_working_files, working_in
+from owlmine.train.stopping import Stopped
+from owlmine.train.trainer import Trainer
 
-__all__ = ["Progress", "Reporter", "Stopped", "TrainOptions", "Trainer", "train"]
+__all__ = ["Progress", "Reporter", "Stopped", "TrainOptions", "Trainer", "check_run", "train"]
 
 
 def train(
@@ -33,18 +37,9 @@ def train(
     ``data_name`` is for the model card.
     """
     out, options = Path(out), options or TrainOptions()
-    finished = (out / "config.json").exists()
-    if finished and not resume:
-        raise OwlmineError(f"{out}: holds a finished model; give another folder")
-    if not resume and not is_free(out):
-        unfinished = (out / "run.json").exists()
-        raise OwlmineError(
-            f"{out}: {'holds an unfinished run; go on with --resume' if unfinished else 'already exists'}"
-        )
-    if resume and not (out / "run.json").exists():
-        raise OwlmineError(f"{out}: holds no run to resume")
+    check_run(out, options, resume=resume)
     store = data if isinstance(data, Store) else open_dataset(data)
-    if finished:
+    if (out / "config.json").exists():
         return _finished_before(store, out, options)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)
     try:
@@ -54,9 +49,17 @@ def train(
     return trainer.run(resume=resume)
 
 
+def check_run(out: Path, options: TrainOptions, *, resume: bool) -> None:
+    """Raises OwlmineError for what can be known to fail before the data are there: folder, device, missing packages."""
+    check_folder(out, resume=resume)
+    choose_device(options.device)
+    if options.tensorboard:
+        require_tensorboard()
+
+
 def _finished_before(store: Store, out: Path, options: TrainOptions) -> Predictor:
     """A resumed run that had nothing left to do but, perhaps, to tidy up."""
-    if (out / "run.json").read_text("utf-8") != run_description(store, options):
+    if not is_run_of(out, store, options):
         raise OwlmineError(f"{out}: holds a finished model of other options or data; give another folder")
     with working_in(out):
         remove_working_files(out)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-
 import owlmine
 from owlmine.data.store import Store
 from owlmine.model.predictor import Predictor
 from owlmine.train.options import TrainOptions
+from owlmine.train.run_folder import recipe
 
 
 def model_card(predictor: Predictor, store: Store, options: TrainOptions) -> str:
     """What somebody who finds this folder wants to know."""
     shape, history = predictor.retriever.shape, predictor.config["history"]
     splits = ", ".join(f"{split['points']:,} {name}" for name, split in store.meta["splits"].items())
-    changed = {
-        field.name: value for field in fields(options) if (value := asdict(options)[field.name]) != field.default
-    }
+    defaults = recipe(TrainOptions())
+    changed = {name: value for name, value in recipe(options).items() if value != defaults[name]}
     lines = [
         f"# A model that retrieves among {shape.num_classes:,} classes",
         "",

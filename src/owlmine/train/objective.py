@@ -4,8 +4,8 @@ A loss that mines needs only its few hardest negatives: the pool is scored witho
 the positive and those are scored once more with gradient. A loss in which the whole pool counts scores it once, with
 gradient; a loss over all classes scores all.
 
-Memory: N x B scores (N x K for losses over all classes), B rows of the class table, and for the kept negatives
-N x (T + 1) rows.
+Memory: N x B scores (N x K for losses over all classes), rows of the class table (B, or few where a CPU mines), and for
+the kept negatives N x (T + 1) rows.
 
 Shapes: N points, K classes, W classes of the shared pool, T kept, U distinct rows, D dimension, P labels of a batch.
 """
@@ -16,7 +16,6 @@ from typing import Protocol, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from owlmine.data.rows import SparseRows
 from owlmine.losses import RankWeights, power_law, top_k
@@ -24,9 +23,10 @@ from owlmine.losses.modules import ClassLoss, MinedLoss, PoolLoss, ScaledLoss
 from owlmine.losses.modules.registry import LOSSES, LossSetting
 from owlmine.losses.modules.softmax import MinedSoftmax
 from owlmine.mining import BatchPool, draw_batch_pool, known_in_batch_pool
-from owlmine.mining.pool import find_in_shared
 from owlmine.model.row_table import RowTable
 from owlmine.train.options import MAX_POOL, TrainOptions
+from owlmine.train.pool_mining import PlainPoolMiner, PoolMiner
+from owlmine.train.pool_mining_cpu import CpuPoolMiner
 
 # What a pool costs on two cores grows with it; what it brings flattens out.
 _CPU_POOL = 4096
@@ -53,10 +53,10 @@ class PoolObjective:
     ) -> None:
         self._loss, self.kept, self.pool_size = loss, kept, pool_size
         self._classes, self._exclude_known = classes, exclude_known
-        self._buffers: dict[str, Tensor] = {}
+        self._mine = None if kept is None else _pool_miner(classes, kept)
 
     @property
-    def loss(self) -> ScaledLoss:
+    def loss(self) -> PoolLoss:
         return self._loss
 
     def __call__(
@@ -69,38 +69,11 @@ class PoolObjective:
             generator=generator,
             validate=False,
         )
-        if self.kept is None:
+        if self._mine is None:
             return self._score_all(queries_ND, positives_N, pool, self._mask(pool, labels))
-        kept_NT, hidden_NT = self._mine(queries_ND, pool, labels)
-        ids_NT = torch.cat([positives_N[:, None], pool.shared_ids[kept_NT]], dim=1)
-        rows_UD, places_NT = self._classes.read(ids_NT)
-        # Not rows_UD[places_NT]: the gradient of indexing adds up in an order that changes from run to run.
-        scores_NT = torch.einsum("nd,ntd->nt", queries_ND, functional.embedding(places_NT, rows_UD))
+        places_NT, hidden_NT = self._mine(queries_ND, pool, labels if self._exclude_known else None)
+        scores_NT = self._classes.dots(queries_ND, torch.cat([positives_N[:, None], pool.shared_ids[places_NT]], dim=1))
         return self._loss.of_each_point(scores_NT[:, 0], scores_NT[:, 1:], hidden_NT)
-
-    @torch.no_grad()
-    def _mine(self, queries_ND: Tensor, pool: BatchPool, labels: SparseRows) -> tuple[Tensor, Tensor | None]:
-        """Places in the pool of each point's hardest classes [N, T], and which of those must not count."""
-        assert self.kept is not None
-        rows_WD = self._buffer("rows", len(pool.shared_ids), self._classes.dim)
-        torch.index_select(self._classes.weight, 0, pool.shared_ids, out=rows_WD)
-        scores_NW = torch.mm(queries_ND, rows_WD.T, out=self._buffer("scores", len(queries_ND), len(rows_WD)))
-        # Single entries, not a mask of the whole matrix: the class that each point leaves out, and known labels.
-        scores_NW.scatter_(1, pool.dropped[:, None], -torch.inf)
-        if self._exclude_known:
-            scores_NW.index_put_(_known_places(pool, labels), scores_NW.new_tensor(-torch.inf))
-        if self.kept == 1:
-            hardest_NT, kept_NT = scores_NW.max(dim=1, keepdim=True)
-        else:
-            hardest_NT, kept_NT = scores_NW.topk(self.kept, dim=1)
-        # Only known labels can leave fewer than T classes to choose from.
-        return kept_NT, hardest_NT == -torch.inf if self._exclude_known else None
-
-    def _buffer(self, name: str, *shape: int) -> Tensor:
-        """Memory that steps share: fresh pages for tens of MiB in every step cost more than filling them."""
-        if name not in self._buffers or self._buffers[name].shape != shape:
-            self._buffers[name] = self._classes.weight.new_empty(shape)
-        return self._buffers[name]
 
     def _score_all(self, queries_ND: Tensor, positives_N: Tensor, pool: BatchPool, mask_NW: Tensor) -> Tensor:
         # One read for pool and positives together, so that a class that is both has one gradient.
@@ -116,11 +89,16 @@ class PoolObjective:
         return known_in_batch_pool(pool, padded_labels(labels, pool.shared_ids.device))
 
 
+def _pool_miner(classes: RowTable, kept: int) -> PoolMiner:
+    miner = CpuPoolMiner if classes.weight.device.type == "cpu" else PlainPoolMiner
+    return miner(classes, kept=kept)
+
+
 class ClassObjective:
     """A loss on the scores of all classes."""
 
-    def __init__(self, loss: ClassLoss, classes: RowTable) -> None:
-        self._loss, self._classes = loss, classes
+    def __init__(self, loss: ClassLoss, classes: RowTable, *, exclude_known: bool) -> None:
+        self._loss, self._classes, self._exclude_known = loss, classes, exclude_known
 
     @property
     def loss(self) -> ScaledLoss:
@@ -129,17 +107,28 @@ class ClassObjective:
     def __call__(
         self, queries_ND: Tensor, positives_N: Tensor, labels: SparseRows, generator: torch.Generator
     ) -> Tensor:
-        del labels, generator
+        del generator
         everything = torch.arange(len(self._classes), device=positives_N.device)
-        return self._loss.of_each_point(queries_ND @ self._classes.read_distinct(everything).T, positives_N)
+        scores_NK = queries_ND @ self._classes.read_distinct(everything).T
+        if self._exclude_known:
+            hide_known(scores_NK, positives_N, labels)
+        return self._loss.of_each_point(scores_NK, positives_N)
 
 
-def _known_places(pool: BatchPool, labels: SparseRows) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the labels' scores in the pool; a label outside of it points at what its point leaves out."""
-    device = pool.shared_ids.device
+@torch.no_grad()
+def hide_known(scores_NK: Tensor, positives_N: Tensor, labels: SparseRows) -> None:
+    """Makes the labels of each point, but for its positive, so low that they do not count, in place.
+
+    Every loss here falls to 0, and so does its derivative, as the score of a negative falls. That is why autograd need
+    not know, and no second N x K matrix is made. Lowest finite numbers, not -inf: 0 x inf would reach a learned scale.
+    """
+    device = scores_NK.device
     rows_P = torch.from_numpy(labels.row_ids).to(device)
-    places_P, is_in_P = find_in_shared(pool.shared_ids, torch.from_numpy(labels.indices.astype("int64")).to(device))
-    return rows_P, torch.where(is_in_P, places_P, pool.dropped[rows_P])
+    ids_P = torch.from_numpy(labels.indices.astype("int64")).to(device)
+    is_positive_P = positives_N[rows_P] == ids_P
+    # Room for the scale, and for sums of a few.
+    low = torch.finfo(scores_NK.dtype).min / 2**40
+    scores_NK.index_put_((rows_P, ids_P), torch.where(is_positive_P, scores_NK[rows_P, ids_P], low))
 
 
 def padded_labels(labels: SparseRows, device: torch.device) -> Tensor:
@@ -168,21 +157,21 @@ def make_objective(options: TrainOptions, classes: RowTable) -> Objective:
         raise ValueError(f"top is {options.top}; wanted at most the pool of {pool_size}")
     entry = LOSSES[options.loss]
 
-    def built(size: int) -> ScaledLoss:
-        setting = LossSetting(
-            num_classes=len(classes),
-            pool_size=size,
-            kept=options.top,
-            phi=options.surrogate,
-            scale=options.scale,
-            learn_scale=options.learn_scale,
-            reduction="none",
-        )
-        return entry.build(setting).to(classes.weight.device)
-
+    setting = LossSetting(
+        num_classes=len(classes),
+        pool_size=pool_size,
+        kept=options.top,
+        phi=options.surrogate,
+        scale=options.scale,
+        learn_scale=options.learn_scale,
+        reduction="none",
+    )
+    built = entry.build(setting).to(classes.weight.device)
+    # A loss that refuses scores which are not numbers could tell neither the step nor what to do about it.
+    built.validate = False
     if entry.inputs == "classes":
-        return ClassObjective(cast(ClassLoss, built(pool_size)), classes)
-    loss, kept = cast(PoolLoss, built(pool_size)), None
+        return ClassObjective(cast(ClassLoss, built), classes, exclude_known=options.exclude_known)
+    loss, kept = cast(PoolLoss, built), None
     if options.loss in ("bowl", "powl"):
         weights = _rank_weights(options, pool_size)
         kept = len(weights.prefix) if weights.tail == 0 else None

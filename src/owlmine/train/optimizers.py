@@ -1,4 +1,4 @@
-"""Row-sparse steps: what a batch touched moves, nothing else is read or written.
+"""Row-sparse steps: what a batch touched moves, nothing else is read or written. And the steps of what is dense.
 
 Shapes: R rows of the table, U rows of a step, D dimension.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from owlmine.model.row_table import RowTable
+from owlmine.train.options import TrainOptions
 
 
 class RowOptimizer(Protocol):
@@ -57,6 +58,22 @@ class RowAdagrad:
 
 def row_optimizer(name: str, table: RowTable) -> RowOptimizer:
     return RowAdagrad(table) if name == "adaptive" else RowSGD(table)
+
+
+def dense_optimizer(options: TrainOptions, encoder: nn.Module, loss: nn.Module) -> torch.optim.SGD | None:
+    """SGD for what every point touches, None where there is nothing. A group's ``rate`` is its step size at full rate.
+
+    A feature table that dense queries use as a whole keeps the rule of its rows: ``feature_rate``, no momentum.
+    """
+    table = [p for name, p in encoder.named_parameters() if name == "projection"]
+    maps = [p for name, p in encoder.named_parameters() if name != "projection"]
+    groups = [
+        {"params": table, "rate": options.feature_rate, "momentum": 0.0},
+        {"params": [*maps, *loss.parameters()], "rate": options.map_rate, "momentum": options.momentum},
+    ]
+    groups = [group for group in groups if group["params"]]
+    # One pass over each parameter instead of three; the same bits.
+    return torch.optim.SGD(groups, lr=0.0, fused=True) if groups else None
 
 
 def rate_factor(schedule: str, progress: float) -> float:

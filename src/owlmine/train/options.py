@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from owlmine.losses.modules.registry import LOSSES
 from owlmine.losses.surrogates import surrogate_names
@@ -14,37 +15,45 @@ SCHEDULES = ("linear", "cosine", "constant")
 OPTIMISERS = ("sgd", "adaptive")
 MAX_POOL = 32_768
 
+# The panels of ``owlmine train --help``, in the order in which they stand there.
+_loss = partial(option, group="Loss and mining")
+_steps = partial(option, group="Steps")
+_model = partial(option, group="Model")
+_run = partial(option, group="Run")
+
 
 @dataclass(frozen=True)
 class TrainOptions:
     """How a model is trained: by default the paper's recipe, with a warm start and known labels left out of pools."""
 
-    loss: str = option("bowl", f"Loss: {', '.join(TRAINABLE)}.")
-    top: int = option(1, "How many of the hardest negatives count, for losses that mine.")
-    pool: int = option(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
-    surrogate: str = option("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
-    scale: float = option(1.0, "Factor on scores inside the loss.")
-    learn_scale: bool = option(False, "Learn the factor on scores.")
-    power: float = option(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
-    tail: float = option(0.0, "Least weight of every negative of the pool.")
-    exclude_known: bool = option(True, "Leave the other labels of a point out of its pool (the paper does not).")
-    epochs: float = option(15.0, "Visits to each training point.")
-    batch_size: int = option(256, "Points per step.")
-    class_rate: float = option(0.1, "Step size of class vectors.")
-    feature_rate: float = option(10.0, "Step size of feature vectors.")
-    map_rate: float = option(0.001, "Step size of the linear maps (and of a learned scale).")
-    momentum: float = option(0.9, "Momentum of the linear maps.")
-    optimiser: str = option("sgd", "Row updates: sgd, or adaptive (steps shrink for rows that moved much).")
-    schedule: str = option("linear", "How step sizes fall: linear (to 0), cosine or constant.")
-    warm_start: bool = option(True, "Start class vectors from the mean vector of their training points.")
-    kind: str = option("embedding", "Model: embedding (the paper's), or linear (no hidden layer).")
-    dim: int = option(512, "Dimension of query and class vectors.")
-    depth: int = option(1, "Linear maps behind the feature table.")
-    validation: float = option(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
-    patience: int = option(0, "Stop after so many epochs without a better validation P@1, and keep the best (0: off).")
-    seed: int = option(0, "Seed of everything random.")
-    device: str = option("auto", "cpu, cuda, or auto.")
-    checkpoint_minutes: float = option(5.0, "Minutes between checkpoints.")
+    loss: str = _loss("bowl", f"Loss: {', '.join(TRAINABLE)}.")
+    top: int = _loss(1, "How many of the hardest negatives count, for losses that mine.")
+    pool: int = _loss(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
+    surrogate: str = _loss("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
+    scale: float = _loss(1.0, "Factor on scores inside the loss.")
+    learn_scale: bool = _loss(False, "Learn the factor on scores.")
+    power: float = _loss(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
+    tail: float = _loss(0.0, "Least weight of every negative of the pool.")
+    exclude_known: bool = _loss(True, "Leave the other labels of a point out of its pool (the paper does not).")
+    epochs: float = _steps(15.0, "Visits to each training point.")
+    batch_size: int = _steps(256, "Points per step.")
+    class_rate: float = _steps(0.1, "Step size of class vectors.")
+    feature_rate: float = _steps(10.0, "Step size of feature vectors.")
+    map_rate: float = _steps(0.001, "Step size of the linear maps (and of a learned scale).")
+    momentum: float = _steps(0.9, "Momentum of the linear maps.")
+    optimiser: str = _steps("sgd", "Row updates: sgd, or adaptive (steps shrink for rows that moved much).")
+    schedule: str = _steps("linear", "How step sizes fall: linear (to 0), cosine or constant.")
+    warm_start: bool = _steps(True, "Start class vectors from the mean vector of their training points.")
+    kind: str = _model("embedding", "Model: embedding (the paper's), or linear (no hidden layer).")
+    dim: int = _model(512, "Dimension of query and class vectors.")
+    depth: int = _model(1, "Linear maps behind the feature table.")
+    validation: float = _run(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
+    patience: int = _run(0, "Stop after so many epochs without a better validation P@1, and keep the best (0: off).")
+    seed: int = _run(0, "Seed of everything random.")
+    device: str = _run("auto", "cpu, cuda, or auto.")
+    kernels: bool = _run(True, "On a GPU, train by Triton kernels where there are some for it (off: plain PyTorch).")
+    checkpoint_minutes: float = _run(5.0, "Minutes between checkpoints.")
+    tensorboard: bool = _run(False, "Write event files for TensorBoard (pip install 'owlmine[tensorboard]').")
 
     def __post_init__(self) -> None:
         checks = (

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from owlmine.train.trainer import Progress as RunProgress
-from owlmine.train.trainer import Reporter
+from owlmine.train.progress import Progress as RunProgress
+from owlmine.train.progress import Reporter
 
 _LINE_SECONDS = 10.0
 

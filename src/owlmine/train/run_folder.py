@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
@@ -18,9 +19,35 @@ from owlmine.train.checkpoint import Checkpoints
 from owlmine.train.options import TrainOptions
 
 
+def recipe(options: TrainOptions) -> dict[str, Any]:
+    """Every option that a run is bound to. Whether somebody watches it may change when it is resumed."""
+    return {name: value for name, value in asdict(options).items() if name != "tensorboard"}
+
+
 def run_description(store: Store, options: TrainOptions) -> str:
     """What ``run.json`` says: a run can be resumed with the same and nothing else."""
-    return json.dumps({"options": asdict(options), "data": store.meta["checksum"]}, indent=1)
+    return json.dumps({"options": recipe(options), "data": store.meta["checksum"]}, indent=1)
+
+
+def is_run_of(out: Path, store: Store, options: TrainOptions) -> bool:
+    """Whether the folder's run, finished or not, is one of these options and data."""
+    try:
+        told = json.loads((out / "run.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(told == json.loads(run_description(store, options)))
+
+
+def check_folder(out: Path, *, resume: bool) -> None:
+    """Raises OwlmineError unless a run may begin in the folder, or go on where it is to be resumed."""
+    has_run = (out / "run.json").exists()
+    if resume:
+        if not has_run:
+            raise OwlmineError(f"{out}: holds no run to resume")
+    elif (out / "config.json").exists():
+        raise OwlmineError(f"{out}: holds a finished model; give another folder")
+    elif not is_free(out):
+        raise OwlmineError(f"{out}: {'holds an unfinished run; go on with --resume' if has_run else 'already exists'}")
 
 
 def remove_working_files(out: Path) -> None:

@@ -17,7 +17,7 @@ from owlmine.data.store import Batch
 from owlmine.model.encoder import Encoder, query_batch
 from owlmine.model.retriever import Retriever
 from owlmine.train.objective import make_objective
-from owlmine.train.optimizers import RowOptimizer, rate_factor, row_optimizer
+from owlmine.train.optimizers import RowOptimizer, dense_optimizer, rate_factor, row_optimizer
 from owlmine.train.options import TrainOptions
 
 
@@ -33,8 +33,7 @@ class TrainingStep:
         ]
         if isinstance(model.encoder, Encoder) and model.encoder.projection is None:
             self._rows.append((row_optimizer(options.optimiser, model.encoder.table), options.feature_rate))
-        dense = [*model.encoder.parameters(), *self.objective.loss.parameters()]
-        self._dense = torch.optim.SGD(dense, lr=options.map_rate, momentum=options.momentum) if dense else None
+        self._dense = dense_optimizer(options, model.encoder, self.objective.loss)
         self._generator = torch.Generator(model.device)
 
     def __call__(self, batch: Batch, *, number: int, progress: float) -> Tensor:
@@ -52,12 +51,14 @@ class TrainingStep:
         for optimizer, rate in self._rows:
             optimizer.step(rate * factor)
         if self._dense is not None:
-            self._dense.param_groups[0]["lr"] = self.options.map_rate * factor
+            for group in self._dense.param_groups:
+                group["lr"] = group["rate"] * factor
             self._dense.step()
             self._dense.zero_grad(set_to_none=True)
 
     def parameters(self) -> list[nn.Parameter]:
-        return [] if self._dense is None else self._dense.param_groups[0]["params"]
+        """What has dense gradients, in the order in which checkpoints number it."""
+        return [] if self._dense is None else [p for group in self._dense.param_groups for p in group["params"]]
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything that changes during training besides the model's tensors."""

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -18,6 +13,7 @@ from torch import Tensor
 from owlmine.data.batches import Batches
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
+from owlmine.model.device import choose_device
 from owlmine.model.folder import save_model
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.retriever import ModelShape, Retriever
@@ -25,26 +21,19 @@ from owlmine.model.whole_files import remove_unfinished, write_text
 from owlmine.train.best import BestWeights
 from owlmine.train.card import model_card
 from owlmine.train.checkpoint import Checkpoint, Checkpoints, FoundCheckpoint
+from owlmine.train.choose_step import choose_step
+from owlmine.train.event_file import FOLDER, EventFile
+from owlmine.train.finite import first_not_finite
+from owlmine.train.optimizers import rate_factor
 from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Clock, Progress, Reporter, RunSize
-from owlmine.train.run_folder import remove_working_files, run_description, working_in
-from owlmine.train.step import TrainingStep
+from owlmine.train.run_folder import is_run_of, recipe, remove_working_files, run_description, working_in
+from owlmine.train.stopping import Stopped, StopSignal
 from owlmine.train.validate import ValidationPart
 from owlmine.train.warm_start import warm_start
 
-__all__ = ["Progress", "Reporter", "Stopped", "Trainer", "choose_device"]
-
 # Steps between looks at the loss: each look waits for the device.
 _LOOK_EVERY = 50
-_FINITE_ROWS = 1 << 16
-
-
-class Stopped(OwlmineError):  # noqa: N818
-    """The run was asked to stop and can be resumed."""
-
-    def __init__(self, number: int, text: str) -> None:
-        self.signal: int | None = number
-        super().__init__(text)
 
 
 class Trainer:
@@ -64,9 +53,7 @@ class Trainer:
             depth=options.depth,
         )
         self.model = Retriever.new(shape, seed=options.seed, device=self.device)
-        self.learn = TrainingStep(self.model, options)
-        # A loss that refuses scores which are not numbers could tell neither the step nor what to do about it.
-        self.learn.objective.loss.validate = False
+        self.learn = choose_step(self.model, options, store["train"], reporter.message)
         self.batches = Batches(
             store["train"], batch_size=options.batch_size, seed=options.seed, rows=self.validation.train_rows
         )
@@ -78,19 +65,24 @@ class Trainer:
         self._epoch_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._seconds_before = 0.0
         self._checkpoints = Checkpoints(out / "checkpoints")
-        self._signal: int | None = None
+        self._stop = StopSignal()
+        self._events: EventFile | None = None
 
     def run(self, *, resume: bool) -> Predictor:
         """Trains to the end and leaves the model in the folder."""
         with working_in(self.out):
             self._start(resume=resume)
-            with self._listening():
+            with ExitStack() as open_now:
+                if self.options.tensorboard:
+                    events = EventFile(self.out / FOLDER, after_step=self.step, complain=self.reporter.message)
+                    self._events = open_now.enter_context(events)
+                open_now.enter_context(self._stop)
                 self._loop()
             return self._finish()
 
     def _start(self, *, resume: bool) -> None:
-        told, run_file = run_description(self.store, self.options), self.out / "run.json"
-        if resume and run_file.read_text("utf-8") != told:
+        run_file = self.out / "run.json"
+        if resume and not is_run_of(self.out, self.store, self.options):
             raise OwlmineError(f"{run_file}: tells of other options or data; resume with the same, or train anew")
         checkpoint, complaints = self._checkpoints.newest() if resume else (None, [])
         for complaint in complaints:
@@ -103,7 +95,7 @@ class Trainer:
             self.reporter.message("no checkpoint to resume from; starting at the beginning")
         try:
             remove_unfinished(self.out)
-            write_text(run_file, told)
+            write_text(run_file, run_description(self.store, self.options))
         except OSError as error:
             raise OwlmineError(f"{self.out}: cannot be written: {error.strerror}") from error
         self._write_metrics()
@@ -114,21 +106,21 @@ class Trainer:
         clock = Clock(self.step, seconds_before=self._seconds_before)
         bad = torch.full((), -1, device=self.device)
         while self.step < self.num_steps and not self._out_of_patience():
-            _, batch = self.batches.next()
-            loss = self.learn(batch, number=self.step, progress=self.step / self.num_steps)
+            rows = self.batches.next_rows()
+            loss = self.learn(rows, number=self.step, progress=self.step / self.num_steps)
             self.step += 1
             self._epoch_loss += loss
             bad = torch.where(~torch.isfinite(loss) & (bad < 0), self.step, bad)
             epoch_ends = self.step % len(self.batches) == 0 or self.step == self.num_steps
-            due = clock.checkpoint_due(self.options.checkpoint_minutes) or self._signal is not None
+            due = clock.checkpoint_due(self.options.checkpoint_minutes) or self._stop.number is not None
             if not (epoch_ends or due or self.step % _LOOK_EVERY == 0):
                 continue
             self._look_for_harm(int(bad))
-            self._report(clock, float(self._epoch_loss) / ((self.step - 1) % len(self.batches) + 1))
+            self._look(clock, float(self._epoch_loss) / ((self.step - 1) % len(self.batches) + 1))
             if epoch_ends:
                 self._epoch_ended(clock)
             # Read once: a signal that comes later must find a checkpoint of its own.
-            asked = self._signal
+            asked = self._stop.number
             if due or asked is not None:
                 self._seconds_before = clock.seconds()
                 self._save_checkpoint()
@@ -136,9 +128,28 @@ class Trainer:
             if asked is not None and self.step < self.num_steps and not self._out_of_patience():
                 raise Stopped(asked, f"stopped at step {self.step:,} of {self.num_steps:,}; go on with --resume")
 
-    def _report(self, clock: Clock, loss: float) -> None:
+    def _look(self, clock: Clock, loss: float) -> None:
+        progress = self._report(clock, loss)
+        if self._events is not None:
+            figures = {"loss": loss, "points_per_second": progress.points_per_second}
+            self._events.write(self.step, figures | {f"rate/{name}": rate for name, rate in self._rates().items()})
+
+    def _report(self, clock: Clock, loss: float) -> Progress:
         size = RunSize(self.num_steps, len(self.batches), self.options.batch_size)
-        self.reporter.progress(clock.look(loss, step=self.step, size=size))
+        progress = clock.look(loss, step=self.step, size=size)
+        self.reporter.progress(progress)
+        return progress
+
+    def _rates(self) -> dict[str, float]:
+        """The step sizes that the last step took, of what this run learns."""
+        options, shape = self.options, self.model.shape
+        rates = {"class": options.class_rate}
+        if shape.kind == "embedding":
+            rates["feature"] = options.feature_rate
+        if (shape.kind == "embedding" and shape.depth) or options.learn_scale:
+            rates["map"] = options.map_rate
+        factor = rate_factor(options.schedule, (self.step - 1) / self.num_steps)
+        return {name: rate * factor for name, rate in rates.items()}
 
     def _look_for_harm(self, bad_step: int) -> None:
         if bad_step >= 0:
@@ -146,14 +157,15 @@ class Trainer:
 
     def _look_at_weights(self) -> None:
         """A loss tells of its own step's update only in the next step, which may never come."""
-        for name, tensor in self.model.tensors().items():
-            if not all(bool(torch.isfinite(block).all()) for block in torch.split(tensor, _FINITE_ROWS)):
-                raise self._harmed(f"after step {self.step:,} {name} holds numbers that are not finite")
+        if (name := first_not_finite(self.model)) is not None:
+            raise self._harmed(f"after step {self.step:,} {name} holds numbers that are not finite")
 
     def _harmed(self, what: str) -> OwlmineError:
+        folder = self.out / "checkpoints"
+        kept = f"; checkpoints before it are in {folder}" if any(folder.glob("*.json")) else ""
         return OwlmineError(
-            f"{what}; lower the rates (--class-rate, --feature-rate, --map-rate) and look for huge feature values."
-            f" Checkpoints before it are kept in {self.out / 'checkpoints'}"
+            f"{what}; lower the rates (--class-rate, --feature-rate, --map-rate) and look for huge feature values,"
+            f" then train into a new folder{kept}"
         )
 
     def _epoch_ended(self, clock: Clock) -> None:
@@ -166,6 +178,8 @@ class Trainer:
         self._write_metrics()
         clock.validation = figures
         self._report(clock, clock.loss)
+        if self._events is not None:
+            self._events.write(self.step, {f"validation/{name}": figure for name, figure in figures.items()})
         if self.options.patience and figures:
             try:
                 self._best.offer(record, self.model.tensors())
@@ -189,7 +203,7 @@ class Trainer:
             except OwlmineError as error:
                 self.reporter.message(f"{error}; the last epoch's weights are kept instead of the best")
         config = {
-            "options": asdict(self.options),
+            "options": recipe(self.options),
             "data": {"name": self._data_name, "checksum": self.store.meta["checksum"]},
             "history": self.history,
             "kept": kept,
@@ -241,26 +255,3 @@ class Trainer:
         self._seconds_before = checkpoint.state["seconds"]
         remove_unfinished(self.out)
         self._write_metrics()  # epochs after the checkpoint will come again
-
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """SIGINT and SIGTERM end the run after the step; where they cannot be listened to, nothing changes."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        previous = {number: signal.signal(number, self._asked_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        self._signal = number
-
-
-def choose_device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise OwlmineError("device is cuda; this machine has none that PyTorch can use")
-    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")

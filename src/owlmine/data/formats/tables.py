@@ -54,21 +54,21 @@ class TableReader:
     num_classes: int | None = None
 
     def __init__(self, source: str, rows: Callable[[Notes], Iterator[Row]], columns: Columns, unit: str) -> None:
-        self.source, self._rows, self._columns, self._unit = source, rows, columns, unit
+        self.source, self.rows, self._columns, self._unit = source, rows, columns, unit
 
     def blocks(self, notes: Notes) -> Iterator[Block]:
         pending = _Pending()
         text_columns: tuple[str, ...] = ()
         label_column = ""
         num_rows, with_comma = 0, 0
-        for number, cells, progress in self._rows(notes):
+        for number, cells, progress in self.rows(notes):
             if not label_column:
-                text_columns, label_column = self._choose(cells, number)
+                text_columns, label_column = self.text_columns(cells, number), self._label_column(cells, number)
             try:
                 text = " ".join(text_of(cells, column) for column in text_columns)
                 labels, weights = labels_of(cells, label_column, self._columns.separator)
             except BadCellError as error:
-                raise self._error(number, error.found, error.wanted) from None
+                raise self.error(number, error.found, error.wanted) from None
             with_comma += self._columns.separator != "," and any("," in label for label in labels)
             notes.tally("duplicate_labels", pending.add(text, labels, weights))
             num_rows += 1
@@ -82,26 +82,32 @@ class TableReader:
         if self._unit == "line" and with_comma > num_rows / 2:
             notes.tally("label_cells_with_comma", with_comma)
 
-    def _choose(self, cells: dict[str, Any], number: int) -> tuple[tuple[str, ...], str]:
+    def text_columns(self, cells: dict[str, Any], number: int) -> tuple[str, ...]:
+        """The columns whose cells, joined by blanks, are the text; told by a row of the table."""
         if self._columns.text is not None:
-            text = tuple(self._columns.text.split(","))
+            chosen = tuple(self._columns.text.split(","))
         elif "title" in cells and "content" in cells and "text" not in cells:
-            text = ("title", "content")
+            chosen = ("title", "content")
         else:
-            text = tuple(name for name in _TEXT_COLUMNS if name in cells)[:1]
-        named = self._columns.labels
-        label = named if named is not None else next((name for name in _LABEL_COLUMNS if name in cells), "")
-        for what, wanted, option in (("text", text, "--text-column"), ("labels", (label,), "--label-column")):
-            if not wanted or any(name not in cells for name in wanted):
-                raise self._error(
-                    number,
-                    f"columns {', '.join(map(repr, cells))}",
-                    f"a column for {what}"
-                    + (f" called {', '.join(map(repr, wanted))}" if wanted and wanted[0] else f" ({option})"),
-                )
-        return text, label
+            chosen = tuple(name for name in _TEXT_COLUMNS if name in cells)[:1]
+        self._check_present(chosen, cells, number, what="text", option="--text-column")
+        return chosen
 
-    def _error(self, number: int, found: str, wanted: str) -> DataError:
+    def _label_column(self, cells: dict[str, Any], number: int) -> str:
+        named = self._columns.labels
+        chosen = named if named is not None else next((name for name in _LABEL_COLUMNS if name in cells), "")
+        self._check_present((chosen,), cells, number, what="labels", option="--label-column")
+        return chosen
+
+    def _check_present(
+        self, chosen: tuple[str, ...], cells: dict[str, Any], number: int, *, what: str, option: str
+    ) -> None:
+        if not chosen or any(name not in cells for name in chosen):
+            called = f" called {', '.join(map(repr, chosen))}" if chosen and chosen[0] else f" ({option})"
+            raise self.error(number, f"columns {', '.join(map(repr, cells))}", f"a column for {what}{called}")
+
+    def error(self, number: int, found: str, wanted: str) -> DataError:
+        """What to raise for the row of that number."""
         if self._unit == "line":
             return DataError(self.source, line=number, found=found, wanted=wanted)
         return DataError(self.source, found=f"{found} in row {number}", wanted=wanted)

@@ -5,8 +5,10 @@ Legend: N points, K classes, B pool.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Unpack
 
+import torch
 from torch import Tensor
 
 from owlmine.losses.checks import Kind, check_options
@@ -29,12 +31,28 @@ class OrderedWeightedLoss(ClassLoss):
     def __init__(self, member: OrderedLoss, *, phi: str | Surrogate = "hinge", **common: Unpack[CommonOptions]) -> None:
         super().__init__(**common)
         check_options(member.kind, self.reduction)
+        # Here, since on a GPU values are not looked at.
+        if not bool(((member.theta >= 0) & (member.theta < torch.inf)).all()):
+            raise ValueError("theta: given a weight that is negative, infinite or NaN; wanted finite weights >= 0")
         self.member, self.phi = member, surrogate(phi)
+        self._placed: dict[torch.device, OrderedLoss] = {}
 
     def of_each_point(self, scores_NK: Tensor, positives: Tensor) -> Tensor:
-        return self.member(
-            scores_NK, positives, phi=self.phi, scale=self.scale, reduction="none", validate=self.validate
-        )
+        member = self._member_for(scores_NK)
+        return member(scores_NK, positives, phi=self.phi, scale=self.scale, reduction="none", validate=self.validate)
+
+    def _member_for(self, scores_NK: Tensor) -> OrderedLoss:
+        """With theta where the scores are; copied once, so that later steps do not wait for a transfer.
+
+        A theta for every rank stays on the CPU: there its values are looked at, to tell a constant tail from weights
+        that need a sort.
+        """
+        device, theta = scores_NK.device, self.member.theta
+        if len(theta) >= scores_NK.shape[-1] - 1 or theta.device == device or torch.compiler.is_compiling():
+            return self.member
+        if device not in self._placed:
+            self._placed[device] = replace(self.member, theta=theta.to(device))
+        return self._placed[device]
 
     def options(self) -> dict[str, object]:
         return {"kind": self.member.kind, "num_weights": len(self.member.theta), "phi": self.phi}

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.losses import ranking
-from owlmine.losses.ranking import hardest, hardest_reference
+from owlmine.mining import ranking
+from owlmine.mining.ranking import highest, highest_reference
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -22,18 +22,18 @@ def test_equal_to_the_reference_with_ties(data, dtype, may_branch):
     with pytest.MonkeyPatch.context() as patch:
         # A GPU may not branch on values: the same path must hold here.
         patch.setattr(ranking, "may_look", lambda *_: may_branch)
-        assert torch.equal(hardest(scores_NB, count), hardest_reference(scores_NB, count))
+        assert torch.equal(highest(scores_NB, count), highest_reference(scores_NB, count))
 
 
 def test_minus_infinity_ranks_last_and_in_order():
     scores_NB = torch.full((1, 9), -torch.inf)
     scores_NB[0, 5] = 1.0
-    assert hardest(scores_NB, 3).tolist() == [[5, 0, 1]]
+    assert highest(scores_NB, 3).tolist() == [[5, 0, 1]]
 
 
 def test_nan_is_not_hidden_by_the_tie_rule(monkeypatch):
     monkeypatch.setattr(ranking, "may_look", lambda *_: False)
     for values in ([0.0, 0.0, torch.nan, 0, 0, 0, 0, 0], [torch.nan] * 3 + [1.0] * 5):
         scores_NB = torch.tensor([values])
-        kept = scores_NB.gather(1, hardest(scores_NB, 2))
+        kept = scores_NB.gather(1, highest(scores_NB, 2))
         assert kept.isnan().any()

@@ -14,14 +14,14 @@ from torch import Tensor
 from owlmine.mining.checks import may_look
 
 
-def hardest_reference(scores_NB: Tensor, count: int) -> Tensor:
+def highest_reference(scores_NB: Tensor, count: int) -> Tensor:
     """Positions of the ``count`` highest scores of each row, in rank order: a full stable sort."""
     return torch.argsort(scores_NB, dim=1, descending=True, stable=True)[:, :count]
 
 
 @torch.no_grad()
-def hardest(scores_NB: Tensor, count: int) -> Tensor:
-    """The same positions as ``hardest_reference``, without a full sort where ``count`` is small."""
+def highest(scores_NB: Tensor, count: int) -> Tensor:
+    """The same positions as ``highest_reference``, without a full sort where ``count`` is small."""
     width = scores_NB.shape[1]
     assert 0 <= count <= width
     if count == 0:
@@ -30,7 +30,7 @@ def hardest(scores_NB: Tensor, count: int) -> Tensor:
         # Documented to return the first of several maxima.
         return scores_NB.max(dim=1, keepdim=True).indices
     if 2 * count > width:
-        return hardest_reference(scores_NB, count)
+        return highest_reference(scores_NB, count)
     # One more than asked shows whether a tie crosses the boundary.
     values_NT, ids_NT = scores_NB.topk(count + 1, dim=1)
     boundary_N1, next_N1 = values_NT[:, count - 1 : count], values_NT[:, count:]

@@ -1,4 +1,4 @@
-"""Exact top k in blocks against a full sort."""
+"""The hardest of all classes in blocks against a full sort, and of pools and with exclusions against loops."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from owlmine.mining import hardest, hardest_plain
 from owlmine.model import ModelShape, Retriever
-from owlmine.retrieve import exact, exact_top
 
 
 def by_full_sort(queries: Tensor, classes: Tensor, k: int) -> tuple[list[list[float]], list[list[int]]]:
@@ -39,8 +39,8 @@ def test_equals_a_full_sort_with_ties_to_the_smaller_id(
     queries = torch.randint(-spread, spread + 1, (num_queries, 2), generator=generator).float()
     classes = torch.randint(-spread, spread + 1, (num_classes, 2), generator=generator).float()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "_BLOCK_SCORES", block)
-        scores, ids = exact_top(queries, classes, k)
+        patch.setattr(hardest_plain, "_BLOCK_SCORES", block)
+        scores, ids = hardest(queries, classes, k)
     assert (scores.tolist(), ids.tolist()) == by_full_sort(queries, classes, k)
 
 
@@ -49,7 +49,7 @@ def test_many_ties_in_one_block() -> None:
     generator = torch.Generator().manual_seed(0)
     queries = torch.randint(-1, 2, (16, 3), generator=generator).float()
     classes = torch.randint(-1, 2, (5000, 3), generator=generator).float()
-    scores, ids = exact_top(queries, classes, 20)
+    scores, ids = hardest(queries, classes, 20)
     assert (scores.tolist(), ids.tolist()) == by_full_sort(queries, classes, 20)
 
 
@@ -61,8 +61,8 @@ def test_equals_a_full_sort_where_scores_differ(num_classes: int, k: int, block:
     classes = torch.randperm(num_classes, generator=generator).float()[:, None]
     queries = torch.tensor([[1.0], [-3.0], [7.0]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "_BLOCK_SCORES", block)
-        scores, ids = exact_top(queries, classes, k)
+        patch.setattr(hardest_plain, "_BLOCK_SCORES", block)
+        scores, ids = hardest(queries, classes, k)
     assert (scores.tolist(), ids.tolist()) == by_full_sort(queries, classes, k)
 
 
@@ -77,9 +77,9 @@ def test_never_holds_all_scores(monkeypatch: pytest.MonkeyPatch) -> None:
                 widths.append(result.numel())
             return result
 
-    monkeypatch.setattr(exact, "_BLOCK_SCORES", 64)
+    monkeypatch.setattr(hardest_plain, "_BLOCK_SCORES", 64)
     queries, classes = torch.randn(8, 4).as_subclass(Watched), torch.randn(1000, 4)
-    exact_top(queries, classes, 5)
+    hardest(queries, classes, 5)
     assert widths
     assert max(widths) <= 8 * 4 + 2 * 64 + 8 * 2 * 5, "queries, a block, and the best so far; not 8 x 1000"
 
@@ -92,5 +92,52 @@ def test_as_many_as_there_are_classes_at_most(k: int) -> None:
 
 
 def test_no_queries() -> None:
-    scores, ids = exact_top(torch.zeros(0, 3), torch.zeros(4, 3), 2)
+    scores, ids = hardest(torch.zeros(0, 3), torch.zeros(4, 3), 2)
     assert scores.shape == ids.shape == (0, 2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    num_classes=st.integers(3, 60),
+    k=st.integers(1, 12),
+    of_pool=st.booleans(),
+    padded=st.booleans(),
+    seed=st.integers(0, 10_000),
+)
+def test_pools_and_exclusions_against_loops(num_classes: int, k: int, of_pool: bool, padded: bool, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    pool = torch.randperm(num_classes, generator=generator)[: max(num_classes // 2, 1)] if of_pool else None
+    names = list(range(num_classes)) if pool is None else pool.tolist()
+    k = min(k, len(names))
+    queries, classes = torch.randint(-2, 3, (4, 3), generator=generator).float(), torch.randn(num_classes, 3)
+    lists = [torch.randperm(num_classes, generator=generator)[:count].tolist() for count in (0, 1, 3, num_classes - 1)]
+    if padded:
+        width = max(map(len, lists))
+        exclude: Tensor | tuple[Tensor, Tensor] = torch.tensor([row + [-1] * (width - len(row)) for row in lists])
+    else:
+        offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)
+        exclude = offsets, torch.tensor([number for row in lists for number in row])
+    scores, ids = hardest(queries, classes, k, pool=pool, exclude=exclude)
+    for query, row, found, values in zip(queries, lists, ids.tolist(), scores.tolist(), strict=True):
+        allowed = [(float(query @ classes[name]), -place, name) for place, name in enumerate(names) if name not in row]
+        best = sorted(allowed, key=lambda entry: (-round(entry[0], 4), -entry[1]))[:k]
+        missing = k - len(best)
+        assert [round(entry[0], 3) for entry in best] + [-torch.inf] * missing == [round(v, 3) for v in values]
+        assert found[len(best) :] == [-1] * missing
+        assert set(found[: len(best)]) <= {entry[2] for entry in allowed}
+
+
+def test_says_what_is_wrong() -> None:
+    queries, classes = torch.zeros(2, 3), torch.zeros(5, 3)
+    with pytest.raises(ValueError, match=r"given \(2, 3\) and \(5, 4\); wanted \[N, D\] and \[K, D\]"):
+        hardest(queries, torch.zeros(5, 4), 1)
+    with pytest.raises(ValueError, match="wanted a vector of int64 class ids"):
+        hardest(queries, classes, 1, pool=torch.zeros(2))
+    with pytest.raises(ValueError, match="k is 3; wanted 1 to the 2 classes to choose from"):
+        hardest(queries, classes, 3, pool=torch.tensor([1, 4]))
+
+
+def test_queries_take_the_type_of_the_table() -> None:
+    queries, classes = torch.randn(2, 8), torch.randn(5, 8).bfloat16()
+    _, ids = hardest(queries, classes, 2)
+    assert ids.shape == (2, 2)

@@ -1,0 +1,88 @@
+"""Whether steps by kernels learn as well as the plain ones: P@1/3/5 on the test split, several seeds of each.
+
+    PYTHONPATH=src python benchmarks/gpu_accuracy.py STORE [--seeds 3] [--epochs 15] [--ways plain,kernels,bfloat16]
+
+``plain``: PyTorch alone. ``kernels``: what ``owlmine train`` does on a GPU, class rows in float32. ``bfloat16``: the
+same with class rows in bfloat16, rounded at random. ``all``: kernels that mine all classes. Writes
+results/gpu_accuracy.json, one entry per dataset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from machine import RESULTS, machine, save_result
+
+from owlmine.data.batches import Batches
+from owlmine.data.store import Store
+from owlmine.evaluate import RankingMetrics
+from owlmine.model import ModelShape, Retriever
+from owlmine.model.encoder import query_batch
+from owlmine.train.choose_step import HostStep
+from owlmine.train.fused_step import FusedStep
+from owlmine.train.options import TrainOptions
+from owlmine.train.warm_start import warm_start
+
+
+def trained(store: Store, way: str, options: TrainOptions) -> tuple[dict[str, float], float]:
+    """P@1/3/5 in percent on the test split, and the seconds of training."""
+    split = store["train"]
+    shape = ModelShape(store.num_features, store.num_classes, dim=options.dim)
+    model = Retriever.new(shape, seed=options.seed, device="cuda")
+    batches = Batches(split, batch_size=options.batch_size, seed=options.seed)
+    warm_start(model, split, batches.rows)
+    if way == "bfloat16":
+        model.classes.weight = model.classes.weight.bfloat16()
+    step = HostStep(model, options, split) if way == "plain" else FusedStep(model, options, split)
+    num_steps = round(options.epochs * len(batches))
+    step(batches.next_rows(), number=0, progress=0.0)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for number in range(1, num_steps):
+        step(batches.next_rows(), number=number, progress=number / num_steps)
+    torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    model.classes.weight = torch.nn.functional.normalize(model.classes.weight.float(), dim=1)
+    metrics = RankingMetrics(store.num_classes, ks=(1, 3, 5))
+    for block in store["test"].blocks(4096):
+        metrics.update(model.top(query_batch(block.queries, model.device), 5)[1].cpu().numpy(), block.labels)
+    figures = metrics.compute()
+    return {name: figures[name] for name in ("P@1", "P@3", "P@5")}, seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=float, default=15.0)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--ways", default="plain,kernels,bfloat16")
+    arguments = parser.parse_args()
+    store = Store.open(arguments.store)
+    results: dict[str, object] = {}
+    for way in arguments.ways.split(","):
+        runs = []
+        for seed in range(arguments.seeds):
+            pool = store.num_classes - 1 if way == "all" else 0
+            options = TrainOptions(epochs=arguments.epochs, batch_size=arguments.batch_size, seed=seed, pool=pool)
+            figures, seconds = trained(store, way, options)
+            runs.append(figures | {"seconds": seconds})
+            print(f"{arguments.store.name} {way:9s} seed {seed}: {figures} in {seconds:.1f} s", flush=True)
+        means = {name: statistics.mean(run[name] for run in runs) for name in runs[0]}
+        results[way] = {"runs": runs, "mean": means}
+        print(
+            f"{arguments.store.name} {way:9s} mean: " + "  ".join(f"{n} {v:.2f}" for n, v in means.items()), flush=True
+        )
+    file = RESULTS / "gpu_accuracy.json"
+    earlier = json.loads(file.read_text()) if file.exists() else {}
+    name = f"{arguments.store.name}, {arguments.epochs:g} epochs, batches of {arguments.batch_size}"
+    save_result("gpu_accuracy", earlier | {name: results | {"machine": machine()}})
+
+
+if __name__ == "__main__":
+    main()

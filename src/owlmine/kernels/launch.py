@@ -1,0 +1,16 @@
+"""Facts about where kernels run."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether Triton executes kernels on the CPU, as the tests have it. Its bfloat16 ``dot`` is wrong there."""
+
+
+@lru_cache
+def num_processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2

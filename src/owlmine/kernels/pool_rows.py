@@ -1,0 +1,171 @@
+"""Draws a pool on the device and gathers its class rows, in one pass and with fixed shapes.
+
+The pool is the first W places of a keyed permutation of the classes (``owlmine.mining.permutation``): distinct by
+construction, so nothing is sorted, compared or counted.
+
+Shapes: K classes, W of the pool, D dimension.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from owlmine.kernels.exclusions import Exclusions
+from owlmine.mining.permutation import bits_of, rounds_of
+
+
+@triton.jit
+def mix(x):
+    """A bijection of 32 bits in which every bit of the result depends on every bit of ``x``."""
+    x ^= x >> 16
+    x *= 0x85EBCA6B
+    x ^= x >> 13
+    x *= 0xC2B2AE35
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _shuffled(x, key, LEFT: tl.constexpr, RIGHT: tl.constexpr, ROUNDS: tl.constexpr):
+    left = x >> RIGHT
+    right = x & ((1 << RIGHT) - 1)
+    for number in tl.static_range(ROUNDS):
+        left ^= mix(right ^ mix(key + ((2 * number * 0x9E3779B9) & 0xFFFFFFFF))) & ((1 << LEFT) - 1)
+        right ^= mix(left ^ mix(key + (((2 * number + 1) * 0x9E3779B9) & 0xFFFFFFFF))) & ((1 << RIGHT) - 1)
+    return (left << RIGHT) | right
+
+
+@triton.jit
+def _unshuffled(x, key, LEFT: tl.constexpr, RIGHT: tl.constexpr, ROUNDS: tl.constexpr):
+    left = x >> RIGHT
+    right = x & ((1 << RIGHT) - 1)
+    for number in tl.static_range(ROUNDS - 1, -1, -1):
+        right ^= mix(left ^ mix(key + (((2 * number + 1) * 0x9E3779B9) & 0xFFFFFFFF))) & ((1 << RIGHT) - 1)
+        left ^= mix(right ^ mix(key + ((2 * number * 0x9E3779B9) & 0xFFFFFFFF))) & ((1 << LEFT) - 1)
+    return (left << RIGHT) | right
+
+
+@triton.jit
+def _mark_excluded(
+    rows_ptr,
+    offsets_ptr,
+    ids_ptr,
+    key_ptr,
+    marks_ptr,
+    num_classes,
+    width,
+    TILE_E: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):
+    query = tl.program_id(0).to(tl.int64)
+    row = tl.load(rows_ptr + query)
+    end = tl.load(offsets_ptr + row + 1)
+    key = tl.load(key_ptr).to(tl.uint32)
+    for start in range(tl.load(offsets_ptr + row), end, TILE_E):
+        entries = start + tl.arange(0, TILE_E)
+        ids = tl.load(ids_ptr + entries, mask=entries < end, other=-1)
+        inside = ids >= 0
+        places = _unshuffled(tl.where(inside, ids, 0).to(tl.uint32), key, LEFT, RIGHT, ROUNDS)
+        while tl.max((places >= num_classes).to(tl.int32), axis=0) > 0:
+            places = tl.where(places >= num_classes, _unshuffled(places, key, LEFT, RIGHT, ROUNDS), places)
+        places = places.to(tl.int64)
+        tl.store(marks_ptr + query * width + places, True, mask=inside & (places < width))
+
+
+@triton.jit
+def _pool_rows(
+    classes_ptr,
+    key_ptr,
+    ids_ptr,
+    rows_ptr,
+    num_classes,
+    width,
+    D: tl.constexpr,
+    TILE_W: tl.constexpr,
+    TILE_D: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    DRAW: tl.constexpr,
+):
+    places = tl.program_id(0) * TILE_W + tl.arange(0, TILE_W)
+    inside = places < width
+    if DRAW:
+        key = tl.load(key_ptr).to(tl.uint32)
+        # Numbers past the last class go round again: each walk ends, as it started at a class.
+        walk = _shuffled(places.to(tl.uint32), key, LEFT, RIGHT, ROUNDS)
+        while tl.max(((walk >= num_classes) & inside).to(tl.int32), axis=0) > 0:
+            walk = tl.where(walk >= num_classes, _shuffled(walk, key, LEFT, RIGHT, ROUNDS), walk)
+        ids = walk.to(tl.int64)
+        tl.store(ids_ptr + places, ids, mask=inside)
+    else:
+        ids = tl.load(ids_ptr + places, mask=inside, other=0).to(tl.int64)
+    dims = tl.arange(0, TILE_D)
+    whole = inside[:, None] & (dims < D)[None, :]
+    rows = tl.load(classes_ptr + ids[:, None] * D + dims[None, :], mask=whole, other=0.0)
+    tl.store(
+        rows_ptr + places[:, None].to(tl.int64) * D + dims[None, :], rows.to(rows_ptr.dtype.element_ty), mask=whole
+    )
+
+
+def pool_rows(classes_KD: Tensor, key: Tensor, *, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Class ids [W] (int64) and their rows [W, D] in ``dtype``. ``key``: one int64 on the device, below 2^32."""
+    ids_W = torch.empty(width, dtype=torch.int64, device=classes_KD.device)
+    return ids_W, _launch(classes_KD, key, ids_W, dtype, draw=True)
+
+
+def excluded_from_pool(exclude: Exclusions, key: Tensor, *, num_classes: int, width: int) -> Tensor:
+    """[N, W], True where a place of the pool that ``key`` draws holds a class that the query excludes.
+
+    The place of a class comes from the permutation backwards; the pool itself is not looked at.
+    """
+    marks_NW = torch.zeros(len(exclude.rows_N), width, dtype=torch.bool, device=key.device)
+    left, right = bits_of(num_classes)
+    _mark_excluded[(len(marks_NW),)](
+        exclude.rows_N,
+        exclude.offsets,
+        exclude.ids,
+        key,
+        marks_NW,
+        num_classes,
+        width,
+        TILE_E=16,
+        LEFT=left,
+        RIGHT=right,
+        ROUNDS=rounds_of(num_classes),
+        num_warps=1,
+    )
+    return marks_NW
+
+
+def gather_rows(classes_KD: Tensor, ids_W: Tensor, *, dtype: torch.dtype) -> Tensor:
+    """[W, D] rows of these classes in ``dtype``."""
+    return _launch(classes_KD, ids_W, ids_W, dtype, draw=False)
+
+
+def _launch(classes_KD: Tensor, key: Tensor, ids_W: Tensor, dtype: torch.dtype, *, draw: bool) -> Tensor:
+    (num_classes, dim), width = classes_KD.shape, len(ids_W)
+    rows_WD = torch.empty(width, dim, dtype=dtype, device=classes_KD.device)
+    left, right = bits_of(num_classes)
+    tile_d = triton.next_power_of_2(dim)
+    tile_w = max(1, min(16, 8192 // tile_d))
+    _pool_rows[(triton.cdiv(width, tile_w),)](
+        classes_KD,
+        key,
+        ids_W,
+        rows_WD,
+        num_classes,
+        width,
+        D=dim,
+        TILE_W=tile_w,
+        TILE_D=tile_d,
+        LEFT=left,
+        RIGHT=right,
+        ROUNDS=rounds_of(num_classes),
+        DRAW=draw,
+    )
+    return rows_WD

@@ -1,0 +1,160 @@
+"""The class side of a step on a GPU: from unit queries to losses, their gradients, and moved class rows.
+
+Three ways, by how many classes carry gradients: the few hardest of a pool, a whole pool, or all classes.
+
+Shapes: N points, T kept negatives and the positive, W classes of a pool, K classes, D dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from owlmine.kernels.all_classes import AllClassLoss, all_class_step
+from owlmine.kernels.class_rows import kept_scores, query_gradients, update_classes
+from owlmine.kernels.exclusions import Exclusions
+from owlmine.kernels.hardest import Scored, hardest_scored
+from owlmine.kernels.pool_rows import excluded_from_pool, pool_rows
+from owlmine.losses.modules import PoolLoss
+from owlmine.model.row_table import RowTable
+
+
+@dataclass(frozen=True, eq=False)
+class StepInputs:
+    """What the class side takes of a step."""
+
+    units_ND: Tensor
+    """Queries of length 1, float32."""
+    rounded_ND: Tensor
+    """The same in bfloat16."""
+    positives_N: Tensor
+    exclude: Exclusions
+    """What must not count as negative: the positive, and other known labels."""
+    pool_key: Tensor
+    rounding_key: Tensor
+    factor: Tensor
+    """Minus the step size of class rows."""
+
+
+class ClassSide(Protocol):
+    copy_KD: Tensor | None
+    """A copy of the class table in bfloat16, where mining over all classes keeps one."""
+
+    def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        """Losses [N], and the gradient of their sum by the queries [N, D]. Moves the class table."""
+
+
+class KeptSide:
+    """The few hardest of a pool, or of all classes: only those and the positives are read again and moved."""
+
+    def __init__(self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int) -> None:
+        self._loss, self._classes, self._pool_size, self._kept = loss, classes, pool_size, kept
+        self.copy_KD: Tensor | None = None
+
+    def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        classes_KD = self._classes.weight
+        negatives_NT = self._mine(inputs)
+        ids_NT = torch.cat([inputs.positives_N[:, None], negatives_NT], dim=1)
+        scores_NT = kept_scores(inputs.units_ND, classes_KD, ids_NT)
+        losses_N, positive_N1, negative_NT = slopes_of(self._loss, scores_NT[:, 0], scores_NT[:, 1:], negatives_NT < 0)
+        slopes_NT = torch.cat([positive_N1, negative_NT], dim=1)
+        gradient_ND = query_gradients(classes_KD, ids_NT, slopes_NT)
+        update_classes(
+            classes_KD,
+            inputs.units_ND,
+            ids_NT,
+            slopes_NT,
+            inputs.factor,
+            copy_KD=self.copy_KD,
+            key=inputs.rounding_key,
+        )
+        return losses_N, gradient_ND
+
+    def _mine(self, inputs: StepInputs) -> Tensor:
+        """[N, T] ids of the hardest allowed classes; -1 where there are fewer."""
+        if self._pool_size == len(self._classes) - 1:
+            if self.copy_KD is None and self._classes.weight.dtype != torch.bfloat16:
+                self.copy_KD = self._classes.weight.to(torch.bfloat16)
+            scored = Scored(self._classes.weight if self.copy_KD is None else self.copy_KD)
+        else:
+            ids_W, rows_WD = pool_rows(
+                self._classes.weight, inputs.pool_key, width=self._pool_size, dtype=torch.bfloat16
+            )
+            scored = Scored(rows_WD, ids_W)
+        return hardest_scored(inputs.rounded_ND, scored, self._kept, exclude=inputs.exclude)[1]
+
+
+class PoolSide:
+    """Every class of a pool: its scores are written once, and both gradients are products with their slopes."""
+
+    def __init__(self, loss: PoolLoss, classes: RowTable, *, pool_size: int) -> None:
+        self._loss, self._classes, self._pool_size = loss, classes, pool_size
+        self.copy_KD: Tensor | None = None
+
+    def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        classes_KD, width, positives_N1 = (
+            self._classes.weight,
+            self._pool_size,
+            inputs.positives_N[:, None].contiguous(),
+        )
+        ids_W, rows_WD = pool_rows(classes_KD, inputs.pool_key, width=width, dtype=torch.bfloat16)
+        hidden_NW = excluded_from_pool(inputs.exclude, inputs.pool_key, num_classes=len(classes_KD), width=width)
+        positive_N = kept_scores(inputs.units_ND, classes_KD, positives_N1)[:, 0]
+        scores_NW = _product(inputs.rounded_ND, rows_WD.T)
+        losses_N, positive_slope_N1, slopes_NW = slopes_of(self._loss, positive_N, scores_NW, hidden_NW)
+        slopes_NW = slopes_NW.to(torch.bfloat16)
+        gradient_ND = query_gradients(classes_KD, positives_N1, positive_slope_N1)
+        gradient_ND += _product(slopes_NW, rows_WD)
+        gradient_WD = _product(slopes_NW.T, inputs.rounded_ND)
+        # Entries of positives and of the pool together, so that a class that is both moves once, by the sum.
+        update_classes(
+            classes_KD,
+            torch.cat([inputs.units_ND, gradient_WD]),
+            torch.cat([inputs.positives_N, ids_W])[:, None],
+            torch.cat([positive_slope_N1, torch.ones_like(gradient_WD[:, :1])]),
+            inputs.factor,
+            copy_KD=None,
+            key=inputs.rounding_key,
+        )
+        return losses_N, gradient_ND
+
+
+class AllSide:
+    """All classes: scores are recomputed in blocks and never written out whole."""
+
+    def __init__(self, loss: AllClassLoss, classes: RowTable, *, scale: float, exclude_known: bool) -> None:
+        self._loss, self._classes, self._scale, self._exclude_known = loss, classes, scale, exclude_known
+        self.copy_KD: Tensor | None = None
+
+    def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        return all_class_step(
+            inputs.units_ND,
+            self._classes.weight,
+            inputs.positives_N,
+            inputs.factor,
+            loss=self._loss,
+            scale=self._scale,
+            excluded=inputs.exclude if self._exclude_known else None,
+            key=inputs.rounding_key,
+        )
+
+
+def slopes_of(
+    loss: PoolLoss, positive_N: Tensor, scores_NW: Tensor, hidden_NW: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses [N], and the derivatives of their sum by the positive's score [N, 1] and the others [N, W]."""
+    with torch.enable_grad():
+        positive_N, scores_NW = positive_N.detach().requires_grad_(), scores_NW.detach().requires_grad_()
+        losses_N = loss.of_each_point(positive_N, scores_NW, hidden_NW)
+        positive_slope_N, slopes_NW = torch.autograd.grad(losses_N.sum(), (positive_N, scores_NW))
+    return losses_N.detach(), positive_slope_N[:, None], slopes_NW
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """In float32, of operands in bfloat16."""
+    if left.is_cuda:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()

@@ -1,0 +1,167 @@
+"""Steps by kernels against the plain step: where nothing is drawn at random, the same result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from owlmine.data.store import SparseTable, Split
+from owlmine.kernels.exclusions import Exclusions
+from owlmine.losses.modules import PoolLoss
+from owlmine.mining.permutation import permuted
+from owlmine.model import ModelShape, Retriever
+from owlmine.train.class_sides import PoolSide, StepInputs
+from owlmine.train.fused_step import FusedStep
+from owlmine.train.objective import PoolObjective, make_objective
+from owlmine.train.options import TrainOptions
+from owlmine.train.step import TrainingStep
+
+NUM_POINTS, NUM_FEATURES, NUM_CLASSES, DIM = 60, 40, 30, 16
+
+
+def _split(labels_each: int = 1) -> Split:
+    random = np.random.default_rng(0)
+    offsets = np.arange(NUM_POINTS + 1, dtype=np.int64)
+    ids = random.integers(0, NUM_FEATURES, NUM_POINTS * 5).astype(np.int32)
+    values = random.random(len(ids)).astype(np.float32)
+    labels = np.concatenate([random.permutation(NUM_CLASSES)[:labels_each] for _ in range(NUM_POINTS)])
+    tables = SparseTable(offsets * 5, ids, values), SparseTable(offsets * labels_each, labels.astype(np.int32), None)
+    return Split("train", *tables, None)
+
+
+def _options(**chosen: Any) -> TrainOptions:
+    shared: dict[str, Any] = {
+        "pool": NUM_CLASSES - 1,
+        "dim": DIM,
+        "batch_size": 20,
+        "feature_rate": 1.0,
+        "map_rate": 0.01,
+    }
+    return TrainOptions(**(shared | chosen))
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"top": 1},
+        {"top": 3, "loss": "powl", "surrogate": "logistic"},
+        {"top": 2, "loss": "mined-softmax", "scale": 5.0},
+        {"top": 1, "depth": 0},
+        {"top": 2, "depth": 2, "exclude_known": False},
+    ],
+)
+def test_mining_all_classes_equals_the_plain_step(chosen: dict[str, Any], device: str) -> None:
+    options, split = _options(**chosen), _split()
+    shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM, depth=options.depth)
+    plain, fused = Retriever.new(shape, seed=0, device=device), Retriever.new(shape, seed=0, device=device)
+    # Vectors on a grid of bfloat16, so that both ways mine the same classes.
+    for model in (plain, fused):
+        model.classes.weight.copy_(model.classes.weight.bfloat16().float())
+    plain_step, fused_step = TrainingStep(plain, options), FusedStep(fused, options, split)
+    rows = np.random.default_rng(1).permutation(NUM_POINTS)[:20]
+    losses = plain_step(split.batch(rows), number=0, progress=0.1), fused_step(rows, number=0, progress=0.1)
+    assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-5)
+    for name, tensor in plain.tensors().items():
+        assert torch.allclose(tensor, fused.tensors()[name], atol=2e-5), name
+    for name, tensor in plain_step.state_tensors().items():
+        assert torch.allclose(tensor, fused_step.state_tensors()[name], atol=1e-4), name
+
+
+@pytest.mark.parametrize("loss", ["softmax", "one-vs-all"])
+def test_all_classes_come_near_the_plain_step(loss: str, device: str) -> None:
+    """Operands are rounded to bfloat16 here, so results are near and not equal."""
+    options, split = _options(loss=loss, scale=3.0, class_rate=0.01), _split()
+    shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM)
+    plain, fused = Retriever.new(shape, seed=0, device=device), Retriever.new(shape, seed=0, device=device)
+    rows = np.random.default_rng(1).permutation(NUM_POINTS)[:20]
+    losses = (
+        TrainingStep(plain, options)(split.batch(rows), number=0, progress=0.1),
+        FusedStep(fused, options, split)(rows, number=0, progress=0.1),
+    )
+    assert float(losses[0]) == pytest.approx(float(losses[1]), rel=0.01)
+    start = Retriever.new(shape, seed=0, device=device).tensors()
+    for name, tensor in plain.tensors().items():
+        moved, moved_here = tensor - start[name], fused.tensors()[name] - start[name]
+        assert float((moved - moved_here).norm() / moved.norm()) < 0.05, name
+
+
+@pytest.mark.parametrize("loss", ["negative-sampling-bowl", "sampled-softmax", "pooled-one-vs-all"])
+def test_a_whole_pool_against_autograd(loss: str, device: str) -> None:
+    width, num_points, factor = 12, 7, -0.05
+    options = _options(loss=loss, pool=width)
+    torch.manual_seed(0)
+    model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
+    objective = make_objective(options, model.classes)
+    assert isinstance(objective, PoolObjective)
+    side = PoolSide(objective.loss, model.classes, pool_size=width)
+    queries = functional.normalize(torch.randn(num_points, DIM, device=device), dim=1).bfloat16().float()
+    positives = torch.randint(NUM_CLASSES, (num_points,), device=device)
+    before = model.classes.weight.bfloat16().float()
+    model.classes.weight.copy_(before)
+    inputs = StepInputs(
+        queries,
+        queries.bfloat16(),
+        positives,
+        Exclusions.of_padded(torch.stack([positives, positives.roll(1)], dim=1)),
+        pool_key=torch.tensor([99], device=device),
+        rounding_key=torch.tensor([5], device=device),
+        factor=torch.tensor([factor], device=device),
+    )
+    losses, gradient = side(inputs)
+    pool = permuted(torch.arange(width), key=99, num_classes=NUM_CLASSES).to(device)
+    hidden = (pool == positives[:, None]) | (pool == positives.roll(1)[:, None])
+    true_losses, true_gradient, moved = _by_autograd(objective.loss, queries, before, positives, pool, hidden)
+    assert torch.allclose(losses, true_losses, rtol=1e-4)
+    assert float((gradient - true_gradient).norm() / true_gradient.norm()) < 0.02
+    wanted = torch.where(
+        moved.abs().sum(dim=1, keepdim=True) > 0, functional.normalize(before + factor * moved), before
+    )
+    touched = torch.zeros(NUM_CLASSES, dtype=torch.bool, device=device)
+    touched[torch.cat([pool, positives])] = True
+    assert torch.equal(model.classes.weight[~touched], before[~touched])
+    assert torch.allclose(model.classes.weight[touched], wanted[touched], atol=2e-3)
+
+
+def _by_autograd(
+    loss: PoolLoss,
+    queries: torch.Tensor,
+    classes: torch.Tensor,
+    positives: torch.Tensor,
+    pool: torch.Tensor,
+    hidden: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    queries, classes = queries.clone().requires_grad_(), classes.clone().requires_grad_()
+    positive = (queries * classes[positives]).sum(dim=1)
+    losses = loss.of_each_point(positive, queries @ classes[pool].T, hidden)
+    losses.sum().backward()  # type: ignore[no-untyped-call]
+    assert queries.grad is not None
+    assert classes.grad is not None
+    return losses.detach(), queries.grad, classes.grad
+
+
+def test_a_bfloat16_table_stays_one(device: str) -> None:
+    model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
+    model.classes.weight = model.classes.weight.bfloat16()
+    for pool in (NUM_CLASSES - 1, 10):
+        step = FusedStep(model, _options(pool=pool), _split(labels_each=3))
+        loss = step(np.arange(20), number=0, progress=0.5)
+        assert bool(torch.isfinite(loss))
+        assert step.copy_bytes == 0
+    assert model.classes.weight.dtype == torch.bfloat16
+    assert torch.allclose(model.classes.weight.float().norm(dim=1), torch.ones((), device=device), atol=0.02)
+
+
+def test_own_labels_are_never_mined(device: str) -> None:
+    """Two classes only, both labels of every point: nothing is left to mine, and nothing breaks."""
+    random = np.random.default_rng(0)
+    offsets = np.arange(21, dtype=np.int64)
+    labels = np.tile(np.array([0, 1], np.int32), 20)
+    queries = SparseTable(offsets * 2, random.integers(0, 9, 40).astype(np.int32), None)
+    split = Split("train", queries, SparseTable(offsets * 2, labels, None), None)
+    model = Retriever.new(ModelShape(9, 2, dim=8), seed=0, device=device)
+    loss = FusedStep(model, TrainOptions(pool=1, dim=8, batch_size=20), split)(np.arange(20), number=0, progress=0.0)
+    assert bool(torch.isfinite(loss))

@@ -1,0 +1,79 @@
+"""The kernels' way to the hardest classes against the plain one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from owlmine.kernels import hardest as module
+from owlmine.kernels.hardest import hardest_by_kernels, kernel_exclusions
+from owlmine.mining.hardest_plain import hardest_plain
+
+
+def _inputs(num_queries: int, num_classes: int, dim: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(num_queries + num_classes + dim)
+    queries, classes = torch.randn(num_queries, dim), torch.randn(num_classes, dim)
+    return queries.to(device, dtype), classes.to(device, dtype)
+
+
+def _truth(queries: Tensor, rows: Tensor, k: int, ids: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
+    """In float64, with the ids of the rows and padded exclusions."""
+    hits = (ids[None, :, None] == exclude[:, None, :]).any(dim=2).nonzero().T
+    scores, places = hardest_plain(queries.double(), rows.double(), k, (hits[0], hits[1]))
+    return scores, torch.where(places < 0, -1, ids[places])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize(
+    ("num_queries", "num_classes", "dim", "k"), [(3, 5, 8, 1), (70, 300, 48, 1), (9, 700, 24, 7), (2, 900, 20, 40)]
+)
+@pytest.mark.parametrize("of_pool", [False, True])
+def test_equals_float64(
+    num_queries: int, num_classes: int, dim: int, k: int, dtype: torch.dtype, of_pool: bool, device: str
+) -> None:
+    queries, classes = _inputs(num_queries, num_classes, dim, dtype, device)
+    ids = torch.randperm(num_classes)[: max(num_classes * 2 // 3, k)].to(device) if of_pool else None
+    rows = classes if ids is None else classes[ids]
+    names = torch.arange(num_classes, device=device) if ids is None else ids
+    none = torch.full((num_queries, 1), -1, device=device)
+    _, hard = _truth(queries, rows, min(3, len(rows)), names, none)
+    # Excluded: some of the very hardest, a class that is far off, padding.
+    exclude = torch.cat([hard, torch.zeros_like(none), none], dim=1)
+    exclude[: num_queries // 2] = -1
+    scores, found = hardest_by_kernels(queries, classes, k, pool=ids, exclude=kernel_exclusions(exclude))
+    true_scores, true_ids = _truth(queries, rows, k, names, exclude)
+    assert torch.equal(found, true_ids)
+    assert torch.allclose(scores.double(), true_scores, atol=1e-4)
+
+
+def test_ties_go_to_the_first(device: str) -> None:
+    classes = torch.ones(300, 16, dtype=torch.bfloat16, device=device)
+    queries = torch.ones(2, 16, dtype=torch.bfloat16, device=device)
+    exclude = torch.tensor([[0, 2], [-1, -1]], device=device)
+    for k in (1, 3, 40):
+        _, ids = hardest_by_kernels(queries, classes, k, pool=None, exclude=kernel_exclusions(exclude))
+        allowed = [number for number in range(300) if number not in (0, 2)]
+        assert ids.tolist() == [allowed[:k], list(range(k))]
+
+
+def test_fewer_allowed_than_asked_for(device: str) -> None:
+    queries, classes = _inputs(2, 6, 8, torch.bfloat16, device)
+    everything = torch.arange(6, device=device).expand(2, 6)
+    for k in (1, 3):
+        scores, ids = hardest_by_kernels(queries, classes, k, pool=None, exclude=kernel_exclusions(everything))
+        assert bool((ids == -1).all())
+        assert bool((scores == -torch.inf).all())
+
+
+def test_many_classes_and_queries_go_in_passes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CLASSES", 256)
+    monkeypatch.setattr(module, "_QUERIES", 4)
+    queries, classes = _inputs(9, 600, 16, torch.bfloat16, device)
+    offsets = torch.arange(10, device=device) * 2
+    exclude = offsets, torch.arange(18, device=device)
+    for k in (1, 5):
+        _, ids = hardest_by_kernels(queries, classes, k, pool=None, exclude=kernel_exclusions(exclude))
+        names = torch.arange(600, device=device)
+        _, true_ids = _truth(queries, classes, k, names, exclude[1].reshape(9, 2))
+        assert torch.equal(ids, true_ids)

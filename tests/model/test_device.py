@@ -1,0 +1,32 @@
+"""Where tensors live."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from owlmine.errors import OwlmineError
+from owlmine.model.device import choose_device
+
+
+@pytest.mark.parametrize(
+    ("name", "has_cuda", "expected"),
+    [
+        ("auto", True, "cuda"),
+        ("auto", False, "cpu"),
+        ("cpu", True, "cpu"),
+        ("cpu", False, "cpu"),
+        ("cuda", True, "cuda"),
+    ],
+)
+def test_choice(name: str, has_cuda: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
+    assert choose_device(name) == torch.device(expected)
+
+
+def test_what_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(OwlmineError, match="device is cuda; this machine has none"):
+        choose_device("cuda")
+    with pytest.raises(OwlmineError, match="device is 'abacus'; wanted cpu, cuda or auto"):
+        choose_device("abacus")
