@@ -1,8 +1,8 @@
-"""Kernels on a GPU, or on the CPU by Triton's interpreter; where neither can be had the folder is skipped, and Triton is
-not even imported.
+"""Kernels on a GPU, or on the CPU by Triton's interpreter; where neither can be had the folder is skipped, and Triton
+is not even imported.
 
-What a kernel leaves unwritten or writes out of bounds is found by poisoned memory around and under every output; what it
-reads out of bounds by inputs with a fence of wrong values around them (``fenced``).
+What a kernel leaves unwritten or writes out of bounds is found by poisoned memory around and under every output; what
+it reads out of bounds by inputs with a fence of wrong values around them (``fenced``).
 """
 
 from __future__ import annotations
@@ -75,11 +75,21 @@ def rounded(device: str) -> Rounded:
     return in_type
 
 
+@pytest.fixture
+def long_table(device: str) -> Tensor:
+    """More than 2^31 numbers, so that a place in it does not fit 32 bits: rows of zeros, the last one of 1/8."""
+    if device != "cuda":
+        pytest.skip("takes 4 GiB, too much for the interpreter")
+    table = torch.zeros((1 << 20) + 100, 2048, dtype=torch.bfloat16, device=device)
+    table[-1] = 0.125
+    return table
+
+
 @pytest.fixture(autouse=True)
 def poisoned_outputs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """``torch.empty`` gives NaN, or -77 for integers, within a margin that must be found untouched after the test."""
     plain_empty, plain_empty_like = torch.empty, torch.empty_like
-    memories: list[tuple[Tensor, float]] = []
+    memories: list[Tensor] = []
 
     def poisoned(made: Tensor) -> Tensor:
         if not made.is_floating_point() and made.dtype not in (torch.int32, torch.int64):
@@ -87,13 +97,13 @@ def poisoned_outputs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         assert made.is_contiguous()
         poison = torch.nan if made.is_floating_point() else -77
         memory = plain_empty(made.numel() + 2 * _MARGIN, dtype=made.dtype, device=made.device).fill_(poison)
-        memories.append((memory, poison))
+        memories.append(memory)
         return memory[_MARGIN:-_MARGIN].view(made.shape)
 
     monkeypatch.setattr(torch, "empty", lambda *size, **options: poisoned(plain_empty(*size, **options)))
     monkeypatch.setattr(torch, "empty_like", lambda *of, **options: poisoned(plain_empty_like(*of, **options)))
     yield
-    for memory, poison in memories:
+    for memory in memories:
         margin = torch.cat([memory[:_MARGIN], memory[-_MARGIN:]])
-        untouched = margin.isnan() if poison != poison else margin == poison
+        untouched = margin.isnan() if margin.is_floating_point() else margin == -77
         assert bool(untouched.all()), f"written beside an output: {margin[~untouched].tolist()}"

@@ -30,7 +30,7 @@ def slack_of(queries: Tensor, classes: Tensor, device: str) -> float:
 
     A tensor core cuts off where others round, and reads float32 with 11 bits.
     """
-    unit = 2.0**-10 if queries.dtype == torch.float32 and device == "cuda" else queries.shape[1] * 2.0**-23
+    unit = 2.0**-9 if queries.dtype == torch.float32 and device == "cuda" else queries.shape[1] * 2.0**-23
     return float((queries.double().abs() @ classes.double().abs().T).max()) * unit
 
 
@@ -82,3 +82,12 @@ def test_rows_that_tiles_cannot_read_are_refused(fenced: Fenced) -> None:
         block_maxima(fenced(queries), fenced(classes), block=16)
     with pytest.raises(AssertionError):
         block_maxima(*inputs(3, 20, 16, torch.bfloat16), block=256)
+
+
+def test_classes_past_32_bits(long_table: Tensor) -> None:
+    queries = torch.ones(2, 2048, dtype=torch.bfloat16, device=long_table.device)
+    found = block_maxima(queries, long_table, block=128, fine_block=16)
+    assert found.fine_NF is not None
+    for maxima in (found.maxima_NM, found.fine_NF):
+        assert maxima[:, -1].tolist() == [256.0, 256.0]
+        assert bool((maxima[:, :-1] == 0).all())

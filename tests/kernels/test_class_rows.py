@@ -201,3 +201,15 @@ def test_what_bfloat16_holds_is_not_moved(fenced: Fenced) -> None:
             key=fenced(torch.tensor([key])),
         )
         assert torch.equal(table.cpu(), classes)
+
+
+def test_classes_past_32_bits(long_table: Tensor) -> None:
+    device, last = long_table.device, len(long_table) - 1
+    queries = torch.full((1, 2048), 2048**-0.5, device=device)
+    ids, slopes = torch.tensor([[last, 0]], device=device), torch.tensor([[2.0, 0.0]], device=device)
+    assert kept_scores(queries, long_table, ids).tolist() == [[pytest.approx(0.125 * 2048**0.5), 0.0]]
+    assert query_gradients(long_table, ids, slopes).unique().tolist() == [0.25]
+    factor, key = torch.tensor([-1.0], device=device), torch.tensor([1], device=device)
+    update_classes(long_table, queries, ids, slopes, factor, copy_KD=None, key=key)
+    assert torch.allclose(long_table[last].float(), queries[0], rtol=2.0**-7, atol=0)
+    assert bool((long_table[:last] == 0).all())

@@ -140,3 +140,12 @@ def test_blocks_of_minus_infinity_have_no_class(fenced: Fenced) -> None:
     scores_N, ids_N = hardest_one(fenced(maxima), fenced(queries), fenced(classes), block=8, ids=None, exclude=None)
     assert scores_N.tolist() == [-torch.inf, 4.0]
     assert ids_N.tolist() == [-1, 8]
+
+
+def test_classes_past_32_bits(long_table: Tensor) -> None:
+    queries = torch.ones(2, 2048, dtype=torch.bfloat16, device=long_table.device)
+    maxima = torch.zeros(2, -(-len(long_table) // 128), device=long_table.device)
+    maxima[:, -1] = 256.0
+    scores_N, ids_N = hardest_one(maxima, queries, long_table, block=128, ids=None, exclude=None)
+    assert scores_N.tolist() == [256.0, 256.0]
+    assert ids_N.tolist() == [len(long_table) - 1] * 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.pool_rows import excluded_from_pool, gather_rows, pool_rows
@@ -67,3 +68,10 @@ def test_every_class_excluded(fenced: Fenced) -> None:
     exclude = Exclusions.of_padded(fenced(torch.arange(40).reshape(1, 40)))
     marks = excluded_from_pool(exclude, fenced(torch.tensor([5])), num_classes=40, width=40)
     assert bool(marks.all())
+
+
+def test_classes_past_32_bits(long_table: Tensor) -> None:
+    ids = torch.tensor([len(long_table) - 1, 0], device=long_table.device)
+    for given in (ids, ids.int()):
+        rows = gather_rows(long_table, given, dtype=torch.float32)
+        assert rows.unique(dim=1).tolist() == [[0.125], [0.0]]

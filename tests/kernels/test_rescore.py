@@ -105,3 +105,12 @@ def test_kept_scores_are_handed_on(num_classes: int, block: int, chosen: int, fe
         forbidden = excluded[query].tolist()
         expected = scores_by_loop(blocks[query].tolist(), known[query].tolist(), names, forbidden, block)
         assert got[query].tolist() == expected
+
+
+def test_classes_past_32_bits(long_table: Tensor) -> None:
+    queries = torch.ones(1, 2048, dtype=torch.bfloat16, device=long_table.device)
+    blocks = torch.tensor([[0, (len(long_table) - 1) // 16]], dtype=torch.int32, device=long_table.device)
+    scores = rescore(blocks, queries, long_table, block=16, ids=None, exclude=None)[0].tolist()
+    place = 16 + (len(long_table) - 1) % 16
+    assert scores[place] == 256.0
+    assert set(scores[:place]) == {0.0}

@@ -1,4 +1,4 @@
-"""The keyed permutation: a bijection for every number of classes, and over keys a uniform draw as far as tests can tell.
+"""The keyed permutation: a bijection for any number of classes, and over keys a uniform draw as far as tests can tell.
 
 The statistics need many keys, so they are taken of a second implementation, in NumPy and over many keys at once, which
 is held against the first.

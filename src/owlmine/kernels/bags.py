@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from owlmine.kernels.launch import assert_contiguous
+
 
 @dataclass(frozen=True, eq=False)
 class DeviceRows:
@@ -59,7 +61,8 @@ def _sum_bags(
             rows *= tl.load(values_ptr + entries, mask=inside, other=0.0).to(tl.float32)[:, None]
         sums += tl.sum(rows, axis=0)
     if RELU:
-        sums = tl.maximum(sums, 0.0)
+        # Not a maximum, which would make 0 of a NaN and hide it.
+        sums = tl.where(sums < 0.0, 0.0, sums)
     tl.store(sums_ptr + number * D + dims, sums, mask=here)
 
 
@@ -99,6 +102,7 @@ def _add_to_bags(
 def sum_bags(table_FD: Tensor, rows: DeviceRows, points_N: Tensor, *, relu: bool) -> Tensor:
     """[N, D] float32: for each point the sum of its table rows times their values; with ``relu``, its positive part."""
     dim = table_FD.shape[1]
+    assert_contiguous(table_FD, points_N)
     sums_ND = torch.empty(len(points_N), dim, dtype=torch.float32, device=table_FD.device)
     tile_d = min(triton.next_power_of_2(dim), 512)
     _sum_bags[(len(points_N), triton.cdiv(dim, tile_d))](
@@ -123,6 +127,8 @@ def add_to_bags(table_FD: Tensor, rows: DeviceRows, points_N: Tensor, steps_ND: 
     Rows that several points share get their sum in no fixed order, so the last bits differ from run to run.
     """
     dim = table_FD.shape[1]
+    assert table_FD.dtype == torch.float32
+    assert_contiguous(table_FD, points_N, steps_ND)
     tile_d = min(triton.next_power_of_2(dim), 512)
     _add_to_bags[(len(points_N), triton.cdiv(dim, tile_d))](
         table_FD,

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from owlmine.kernels.launch import INTERPRETED, num_processors
+from owlmine.kernels.launch import INTERPRETED, assert_contiguous, num_processors
 
 TILE_K = 128
 """Classes of a tile: the largest block."""
@@ -57,7 +57,8 @@ def _block_maxima(
             if UPCAST:
                 queries = queries.to(tl.float32)
                 classes = classes.to(tl.float32)
-            scores = tl.dot(queries, classes.T, scores)
+            # Without this a float32 product would be rounded to 10 bits.
+            scores = tl.dot(queries, classes.T, scores, input_precision="ieee")
         ids = first_k + tl.arange(0, TILE_K)
         if first_k + TILE_K > num_classes:
             scores = tl.where((ids < num_classes)[None, :], scores, float("-inf"))
@@ -97,6 +98,7 @@ def block_maxima(
     num_queries, dim = queries_ND.shape
     num_classes = len(classes_KD)
     assert block <= TILE_K, block
+    assert_contiguous(queries_ND, classes_KD)
     num_blocks = triton.cdiv(num_classes, block)
     num_fine = triton.cdiv(num_classes, fine_block) if fine_block else 0
     device, tile_n, tile_d = queries_ND.device, 128, 64

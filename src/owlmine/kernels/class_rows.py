@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from owlmine.kernels.launch import assert_contiguous
+
 
 @triton.jit
 def _kept_scores(
@@ -18,7 +20,7 @@ def _kept_scores(
     query = tl.program_id(0).to(tl.int64)
     slots = tl.program_id(1) * TILE_T + tl.arange(0, TILE_T)
     inside = slots < T
-    ids = tl.load(ids_ptr + query * T + slots, mask=inside, other=-1)
+    ids = tl.load(ids_ptr + query * T + slots, mask=inside, other=-1).to(tl.int64)
     inside = inside & (ids >= 0)
     dims = tl.arange(0, TILE_D)
     vector = tl.load(queries_ptr + query * D + dims, mask=dims < D, other=0.0)
@@ -47,7 +49,7 @@ def _query_gradients(
     for first in range(0, T, TILE_T):
         slots = first + tl.arange(0, TILE_T)
         inside = slots < T
-        ids = tl.load(ids_ptr + query * T + slots, mask=inside, other=-1)
+        ids = tl.load(ids_ptr + query * T + slots, mask=inside, other=-1).to(tl.int64)
         slopes = tl.load(slopes_ptr + query * T + slots, mask=inside, other=0.0)
         # A slope of 0 needs no row: most kept negatives of an easy point.
         used = inside & (ids >= 0) & (slopes != 0.0)
@@ -75,13 +77,14 @@ def _update_classes(
     ROUND_AT_RANDOM: tl.constexpr,
 ):
     first = tl.program_id(0)
-    class_id = tl.load(sorted_ids_ptr + first)
+    class_id = tl.load(sorted_ids_ptr + first).to(tl.int64)
     before = tl.load(sorted_ids_ptr + first - 1, mask=first > 0, other=-1)
     # One program per distinct class: the one at its first entry. Negative ids stand for nothing.
     if (class_id >= 0) & (class_id != before):
         dims = tl.arange(0, TILE_D)
         here = dims < D
         gradient = tl.zeros((TILE_D,), dtype=tl.float32)
+        num_used = 0
         start = first
         going = True
         while going:
@@ -95,26 +98,30 @@ def _update_classes(
                 queries_ptr + (places // T)[:, None] * D + dims[None, :], mask=used[:, None] & here[None, :], other=0.0
             )
             gradient += tl.sum(vectors * slopes[:, None], axis=0)
+            num_used += tl.sum(used.to(tl.int32), axis=0)
             start += TILE_E
             going = tl.sum(same.to(tl.int32), axis=0) == TILE_E
-        row = tl.load(classes_ptr + class_id * D + dims, mask=here, other=0.0).to(tl.float32)
-        row += tl.load(factor_ptr) * gradient
-        row /= tl.maximum(tl.sqrt(tl.sum(row * row, axis=0)), 1e-12)
-        if ROUND_AT_RANDOM:
-            # bfloat16 is the upper half of a float32: noise below the cut makes its mean the number itself.
-            noise = tl.randint(tl.load(key_ptr), (class_id * D + dims).to(tl.int32)).to(tl.uint32) & 0xFFFF
-            # NaN stays as it is: all its bits may be set, and a carry would make a 0 of it.
-            bits = row.to(tl.uint32, bitcast=True) + tl.where(row == row, noise, 0)  # noqa: PLR0124
-            row = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
-        tl.store(classes_ptr + class_id * D + dims, row.to(classes_ptr.dtype.element_ty), mask=here)
-        if HAS_COPY:
-            tl.store(copy_ptr + class_id * D + dims, row.to(copy_ptr.dtype.element_ty), mask=here)
+        # A row without a slope is not scaled or rounded anew either.
+        if num_used > 0:
+            row = tl.load(classes_ptr + class_id * D + dims, mask=here, other=0.0).to(tl.float32)
+            row += tl.load(factor_ptr) * gradient
+            row /= tl.maximum(tl.sqrt(tl.sum(row * row, axis=0)), 1e-12)
+            if ROUND_AT_RANDOM:
+                # bfloat16 is the upper half of a float32: noise below the cut makes its mean the number itself.
+                noise = tl.randint(tl.load(key_ptr), (class_id * D + dims).to(tl.int32)).to(tl.uint32) & 0xFFFF
+                # NaN stays as it is: all its bits may be set, and a carry would make a 0 of it.
+                bits = row.to(tl.uint32, bitcast=True) + tl.where(row == row, noise, 0)  # noqa: PLR0124
+                row = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
+            tl.store(classes_ptr + class_id * D + dims, row.to(classes_ptr.dtype.element_ty), mask=here)
+            if HAS_COPY:
+                tl.store(copy_ptr + class_id * D + dims, row.to(copy_ptr.dtype.element_ty), mask=here)
 
 
 def kept_scores(queries_ND: Tensor, classes_KD: Tensor, ids_NT: Tensor) -> Tensor:
     """[N, T] float32; 0 for negative ids."""
     num_queries, dim = queries_ND.shape
     kept = ids_NT.shape[1]
+    assert_contiguous(queries_ND, classes_KD, ids_NT)
     scores_NT = torch.empty(num_queries, kept, dtype=torch.float32, device=queries_ND.device)
     tile_t = min(triton.next_power_of_2(kept), 16)
     _kept_scores[(num_queries, triton.cdiv(kept, tile_t))](
@@ -126,6 +133,7 @@ def kept_scores(queries_ND: Tensor, classes_KD: Tensor, ids_NT: Tensor) -> Tenso
 def query_gradients(classes_KD: Tensor, ids_NT: Tensor, slopes_NT: Tensor) -> Tensor:
     """[N, D]: gradient of sum(slopes * scores) with respect to the queries."""
     (num_queries, kept), dim = ids_NT.shape, classes_KD.shape[1]
+    assert_contiguous(classes_KD, ids_NT, slopes_NT)
     gradients_ND = torch.empty(num_queries, dim, dtype=torch.float32, device=classes_KD.device)
     _query_gradients[(num_queries,)](
         classes_KD,
@@ -156,6 +164,7 @@ def update_classes(
     ``copy_KD`` is kept equal to the table, in its own type. ``factor`` and ``key`` lie on the device.
     """
     dim = queries_ND.shape[1]
+    assert_contiguous(classes_KD, queries_ND, slopes_NT)
     flat_ids = ids_NT.reshape(-1)
     sorted_ids, order = flat_ids.sort(stable=True)
     _update_classes[(len(flat_ids),)](

@@ -1,7 +1,7 @@
 """Each query's hardest class that it does not exclude, from the maxima of blocks.
 
 Blocks are visited from the largest maximum down, until the best score found is at least the next maximum: one visit
-where the hardest class is not excluded, and never a block too few, however many classes are.
+where the hardest class is not excluded, and never a block too few, however many classes are excluded.
 
 Shapes: N queries, K rows of the class table, D dimension, G classes of a block, M blocks.
 """
@@ -14,6 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 from owlmine.kernels.exclusions import Exclusions
+from owlmine.kernels.launch import assert_contiguous
+from owlmine.kernels.select_largest import MAX_WIDTH
 
 
 @triton.jit
@@ -91,6 +93,8 @@ def hardest_one(
     """
     num_queries, dim = queries_ND.shape
     num_blocks = maxima_NM.shape[1]
+    assert num_blocks <= MAX_WIDTH, num_blocks
+    assert_contiguous(maxima_NM, queries_ND, classes_KD)
     best_ids = torch.empty(num_queries, dtype=torch.int64, device=queries_ND.device)
     best_scores = torch.empty(num_queries, dtype=torch.float32, device=queries_ND.device)
     padded = triton.next_power_of_2(num_blocks)

@@ -6,6 +6,7 @@ import os
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton executes kernels on the CPU, as the tests have it. Its bfloat16 ``dot`` is wrong there."""
@@ -14,3 +15,9 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 @lru_cache
 def num_processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+
+
+def assert_contiguous(*tensors: Tensor) -> None:
+    """Kernels step through memory by the shape alone."""
+    for tensor in tensors:
+        assert tensor.is_contiguous(), f"strides {tensor.stride()} of shape {tuple(tensor.shape)}"

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from owlmine.kernels.exclusions import Exclusions
+from owlmine.kernels.launch import assert_contiguous
 from owlmine.mining.permutation import bits_of, rounds_of
 
 
@@ -68,7 +69,8 @@ def _mark_excluded(
     for start in range(tl.load(offsets_ptr + row), end, TILE_E):
         entries = start + tl.arange(0, TILE_E)
         ids = tl.load(ids_ptr + entries, mask=entries < end, other=-1)
-        inside = ids >= 0
+        # An id that is no class would walk in a circle without end.
+        inside = (ids >= 0) & (ids < num_classes)
         places = _unshuffled(tl.where(inside, ids, 0).to(tl.uint32), key, LEFT, RIGHT, ROUNDS)
         while tl.max((places >= num_classes).to(tl.int32), axis=0) > 0:
             places = tl.where(places >= num_classes, _unshuffled(places, key, LEFT, RIGHT, ROUNDS), places)
@@ -149,6 +151,8 @@ def gather_rows(classes_KD: Tensor, ids_W: Tensor, *, dtype: torch.dtype) -> Ten
 
 def _launch(classes_KD: Tensor, key: Tensor, ids_W: Tensor, dtype: torch.dtype, *, draw: bool) -> Tensor:
     (num_classes, dim), width = classes_KD.shape, len(ids_W)
+    assert width <= num_classes or not draw, (width, num_classes)
+    assert_contiguous(classes_KD, ids_W)
     rows_WD = torch.empty(width, dim, dtype=dtype, device=classes_KD.device)
     left, right = bits_of(num_classes)
     tile_d = triton.next_power_of_2(dim)

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from owlmine.kernels.exclusions import Exclusions
+from owlmine.kernels.launch import assert_contiguous
 
 
 @triton.jit
@@ -80,6 +81,7 @@ def rescore(
     """
     num_queries, dim = queries_ND.shape
     num_chosen = blocks_NT.shape[1]
+    assert_contiguous(blocks_NT, queries_ND, classes_KD)
     scores = torch.empty(num_queries, num_chosen * block, dtype=torch.float32, device=queries_ND.device)
     tile_t = max(1, (64 if known_NK is None else 1024) // block)
     _rescore[(num_queries, triton.cdiv(num_chosen, tile_t))](

@@ -52,7 +52,8 @@ def _select_largest(
         wanted = tl.minimum(k + more.to(tl.int32), T)
     values = tl.load(values_ptr + row * width + columns, mask=inside, other=float("-inf"))
     # Bits of a float, turned so that their order as unsigned numbers is that of the values; what is not there is below.
-    bits = values.to(tl.int32, bitcast=True)
+    # Adding 0 makes 0 of -0, which would rank below it.
+    bits = (values + 0.0).to(tl.int32, bitcast=True)
     keys = (bits ^ ((bits >> 31) | -2147483648)).to(tl.uint32, bitcast=True)
     keys = tl.where(inside, keys, 0)
     # All keys share the bits above the first in which the largest and the smallest differ.

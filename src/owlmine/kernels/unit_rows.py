@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from owlmine.kernels.launch import assert_contiguous
+
 
 @triton.jit
 def _unit_rows(rows_ptr, units_ptr, copies_ptr, lengths_ptr, D: tl.constexpr, TILE_D: tl.constexpr):
@@ -35,6 +37,7 @@ def _unit_rows_back(units_ptr, lengths_ptr, gradients_ptr, results_ptr, D: tl.co
 def unit_rows(rows_ND: Tensor, *, copy_dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Unit rows [N, D] in float32, the same in ``copy_dtype``, and the lengths [N] (at least 1e-12)."""
     num_rows, dim = rows_ND.shape
+    assert_contiguous(rows_ND)
     units_ND = torch.empty_like(rows_ND)
     copies_ND = torch.empty_like(rows_ND, dtype=copy_dtype)
     lengths_N = torch.empty(num_rows, dtype=torch.float32, device=rows_ND.device)
@@ -47,6 +50,7 @@ def unit_rows(rows_ND: Tensor, *, copy_dtype: torch.dtype) -> tuple[Tensor, Tens
 def unit_rows_back(units_ND: Tensor, lengths_N: Tensor, gradients_ND: Tensor) -> Tensor:
     """Gradient by the rows before scaling: what is orthogonal to the unit row, over the length that was taken away."""
     num_rows, dim = units_ND.shape
+    assert_contiguous(units_ND, gradients_ND)
     results_ND = torch.empty_like(units_ND)
     _unit_rows_back[(num_rows,)](
         units_ND, lengths_N, gradients_ND, results_ND, D=dim, TILE_D=triton.next_power_of_2(dim), num_warps=4

@@ -64,7 +64,7 @@ class CpuPoolMiner:
         self._maxima_GN = weight.new_empty(num_groups, num_points)
 
     def _score(self, queries_ND: Tensor, ids_W: Tensor) -> None:
-        queries_DN, block = queries_ND.T.contiguous(), len(self._rows_BD)
+        queries_DN, block = queries_ND.T, len(self._rows_BD)
         for start in range(0, len(ids_W), block):
             ids = ids_W[start : start + block]
             rows = torch.index_select(self._classes.weight, 0, ids, out=self._rows_BD[: len(ids)])
