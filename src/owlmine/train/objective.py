@@ -4,8 +4,8 @@ A loss that mines needs only its few hardest negatives: the pool is scored witho
 the positive and those are scored once more with gradient. A loss in which the whole pool counts scores it once, with
 gradient; a loss over all classes scores all.
 
-Memory: N x B scores (N x K for losses over all classes), rows of the class table (B, or few where a CPU mines), and for
-the kept negatives N x (T + 1) rows.
+Memory: N x B scores (N x K for losses over all classes), B rows of the class table, and for the kept negatives
+N x (T + 1) rows.
 
 Shapes: N points, K classes, W classes of the shared pool, T kept, U distinct rows, D dimension, P labels of a batch.
 """
@@ -25,8 +25,7 @@ from owlmine.losses.modules.softmax import MinedSoftmax
 from owlmine.mining import BatchPool, draw_batch_pool, known_in_batch_pool
 from owlmine.model.row_table import RowTable
 from owlmine.train.options import MAX_POOL, TrainOptions
-from owlmine.train.pool_mining import PlainPoolMiner, PoolMiner
-from owlmine.train.pool_mining_cpu import CpuPoolMiner
+from owlmine.train.pool_mining import PoolMiner
 
 # What a pool costs on two cores grows with it; what it brings flattens out.
 _CPU_POOL = 4096
@@ -53,7 +52,7 @@ class PoolObjective:
     ) -> None:
         self._loss, self.kept, self.pool_size = loss, kept, pool_size
         self._classes, self._exclude_known = classes, exclude_known
-        self._mine = None if kept is None else _pool_miner(classes, kept)
+        self._mine = None if kept is None else PoolMiner(classes, kept=kept)
 
     @property
     def loss(self) -> PoolLoss:
@@ -87,11 +86,6 @@ class PoolObjective:
         if not self._exclude_known:
             return pool.mask()
         return known_in_batch_pool(pool, padded_labels(labels, pool.shared_ids.device))
-
-
-def _pool_miner(classes: RowTable, kept: int) -> PoolMiner:
-    miner = CpuPoolMiner if classes.weight.device.type == "cpu" else PlainPoolMiner
-    return miner(classes, kept=kept)
 
 
 class ClassObjective:

@@ -1,21 +1,21 @@
-"""Row-sparse steps: what a batch touched moves, nothing else is read or written. And the steps of what is dense.
+"""Steps against the gradient. Row-sparse: what a batch touched moves, nothing else is read or written. Dense: the rest.
 
 Shapes: R rows of the table, U rows of a step, D dimension.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from owlmine.model.row_table import RowTable
-from owlmine.train.options import TrainOptions
 
 
-class RowOptimizer(Protocol):
-    """Moves the rows that were read since the last step, against their gradients."""
+class Optimizer(Protocol):
+    """Moves what has had a gradient since the last step, and forgets the gradient."""
 
     def step(self, rate: float) -> None: ...
 
@@ -56,24 +56,31 @@ class RowAdagrad:
         return {"sums": self._sums_R}
 
 
-def row_optimizer(name: str, table: RowTable) -> RowOptimizer:
-    return RowAdagrad(table) if name == "adaptive" else RowSGD(table)
+class DenseSGD:
+    """velocity = momentum * velocity + gradient; parameter -= rate * velocity.
 
-
-def dense_optimizer(options: TrainOptions, encoder: nn.Module, loss: nn.Module) -> torch.optim.SGD | None:
-    """SGD for what every point touches, None where there is nothing. A group's ``rate`` is its step size at full rate.
-
-    A feature table that dense queries use as a whole keeps the rule of its rows: ``feature_rate``, no momentum.
+    The bits of ``torch.optim.SGD``, whose bookkeeping takes longer than moving a small matrix.
     """
-    table = [p for name, p in encoder.named_parameters() if name == "projection"]
-    maps = [p for name, p in encoder.named_parameters() if name != "projection"]
-    groups = [
-        {"params": table, "rate": options.feature_rate, "momentum": 0.0},
-        {"params": [*maps, *loss.parameters()], "rate": options.map_rate, "momentum": options.momentum},
-    ]
-    groups = [group for group in groups if group["params"]]
-    # One pass over each parameter instead of three; the same bits.
-    return torch.optim.SGD(groups, lr=0.0, fused=True) if groups else None
+
+    def __init__(self, parameters: Iterable[nn.Parameter], *, momentum: float) -> None:
+        self._parameters, self._momentum = list(parameters), momentum
+        self._velocities = [torch.zeros_like(parameter) for parameter in self._parameters] if momentum else []
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        for number, parameter in enumerate(self._parameters):
+            assert parameter.grad is not None
+            gradient, parameter.grad = parameter.grad, None
+            if self._momentum:
+                gradient = self._velocities[number].mul_(self._momentum).add_(gradient)
+            parameter.add_(gradient, alpha=-rate)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"momentum.{number}": velocity for number, velocity in enumerate(self._velocities)}
+
+
+def row_optimizer(name: str, table: RowTable) -> Optimizer:
+    return RowAdagrad(table) if name == "adaptive" else RowSGD(table)
 
 
 def rate_factor(schedule: str, progress: float) -> float:

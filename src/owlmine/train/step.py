@@ -17,7 +17,7 @@ from owlmine.data.store import Batch
 from owlmine.model.encoder import Encoder, query_batch
 from owlmine.model.retriever import Retriever
 from owlmine.train.objective import make_objective
-from owlmine.train.optimizers import RowOptimizer, dense_optimizer, rate_factor, row_optimizer
+from owlmine.train.optimizers import DenseSGD, Optimizer, rate_factor, row_optimizer
 from owlmine.train.options import TrainOptions
 
 
@@ -28,12 +28,7 @@ class TrainingStep:
     def __init__(self, model: Retriever, options: TrainOptions) -> None:
         self.model, self.options = model, options
         self.objective = make_objective(options, model.classes)
-        self._rows: list[tuple[RowOptimizer, float]] = [
-            (row_optimizer(options.optimiser, model.classes), options.class_rate)
-        ]
-        if isinstance(model.encoder, Encoder) and model.encoder.projection is None:
-            self._rows.append((row_optimizer(options.optimiser, model.encoder.table), options.feature_rate))
-        self._dense = dense_optimizer(options, model.encoder, self.objective.loss)
+        self._optimizers = self._make_optimizers()
         self._generator = torch.Generator(model.device)
 
     def __call__(self, batch: Batch, *, number: int, progress: float) -> Tensor:
@@ -47,38 +42,40 @@ class TrainingStep:
         self._update(rate_factor(self.options.schedule, progress))
         return losses_N.detach().mean()
 
-    def _update(self, factor: float) -> None:
-        for optimizer, rate in self._rows:
-            optimizer.step(rate * factor)
-        if self._dense is not None:
-            for group in self._dense.param_groups:
-                group["lr"] = group["rate"] * factor
-            self._dense.step()
-            self._dense.zero_grad(set_to_none=True)
+    def _make_optimizers(self) -> list[tuple[str, Optimizer, float]]:
+        """What moves: how its state begins its names, how it moves, and its step size before the schedule."""
+        encoder, options = self.model.encoder, self.options
+        found: list[tuple[str, Optimizer, float]] = [
+            ("rows.0.", row_optimizer(options.optimiser, self.model.classes), options.class_rate)
+        ]
+        maps: list[nn.Parameter] = list(self.objective.loss.parameters())
+        if isinstance(encoder, Encoder):
+            maps = [*encoder.maps, *maps]
+            if encoder.projection is None:
+                found.append(("rows.1.", row_optimizer(options.optimiser, encoder.table), options.feature_rate))
+            else:
+                found.append(("table.", DenseSGD([encoder.projection], momentum=0.0), options.feature_rate))
+        return [*found, ("", DenseSGD(maps, momentum=options.momentum), options.map_rate)]
 
-    def parameters(self) -> list[nn.Parameter]:
-        """What has dense gradients, in the order in which checkpoints number it."""
-        return [] if self._dense is None else [p for group in self._dense.param_groups for p in group["params"]]
+    def _update(self, factor: float) -> None:
+        for _, optimizer, rate in self._optimizers:
+            optimizer.step(rate * factor)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything that changes during training besides the model's tensors."""
-        state = {f"rows.{i}.{name}": t for i, (rows, _) in enumerate(self._rows) for name, t in rows.tensors().items()}
-        for i, parameter in enumerate(self.parameters()):
-            buffer = self._dense.state[parameter].get("momentum_buffer") if self._dense is not None else None
-            if buffer is not None:
-                state[f"momentum.{i}"] = buffer
+        state = {
+            f"{prefix}{name}": tensor
+            for prefix, optimizer, _ in self._optimizers
+            for name, tensor in optimizer.tensors().items()
+        }
         return state | {f"loss.{name}": t.data for name, t in self.objective.loss.named_parameters()}
 
     @torch.no_grad()
     def load_state_tensors(self, state: dict[str, Tensor]) -> None:
         """Puts back what ``state_tensors`` gave."""
-        for i, parameter in enumerate(self.parameters()):
-            if f"momentum.{i}" in state and self._dense is not None:
-                self._dense.state[parameter]["momentum_buffer"] = state[f"momentum.{i}"].to(parameter.device).clone()
         own = self.state_tensors()
         for name, tensor in state.items():
-            if not name.startswith("momentum."):
-                own[name].copy_(tensor)
+            own[name].copy_(tensor)
 
 
 def step_seed(seed: int, number: int) -> int:
