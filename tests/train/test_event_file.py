@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from owlmine.data import Store
 from owlmine.errors import OwlmineError
 from owlmine.train import train, trainer
 from owlmine.train.event_file import EventFile
-from owlmine.train.optimizers import RowSGD
+from owlmine.train.optimizers import DenseSGD, RowSGD
 from owlmine.train.step import TrainingStep
 
 from .runs import STEPS_PER_EPOCH, Listener, contents, curves_of, file_size_limit, interrupted, small_options, use_step
@@ -102,19 +101,20 @@ def test_only_rates_that_mean_something(
 @pytest.mark.usefixtures("looks")
 def test_rates_of_dense_queries(dense_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their feature table is no table of rows, but has its rate all the same."""
-    taken: list[list[float]] = []
-    step = torch.optim.SGD.step
+    taken: list[float] = []
+    step = DenseSGD.step
 
-    def watched(self: torch.optim.SGD, *args: Any) -> Any:
-        taken.append([group["lr"] for group in self.param_groups])
-        return step(self, *args)
+    def watched(self: DenseSGD, rate: float) -> None:
+        taken.append(rate)
+        step(self, rate)
 
-    monkeypatch.setattr(torch.optim.SGD, "step", watched)
+    monkeypatch.setattr(DenseSGD, "step", watched)
     train(dense_store, tmp_path / "out", small_options(tensorboard=True, epochs=0.8))
     curves = curves_of(tmp_path / "out" / "tensorboard")
     for number in (4, 8):
         shown = [curves[name][number] for name in ("rate/feature", "rate/map")]
-        assert sorted(taken[number - 1]) == pytest.approx(sorted(shown))
+        # Two in every step: the feature table, then the maps.
+        assert taken[2 * number - 2 : 2 * number] == pytest.approx(shown)
 
 
 @pytest.mark.usefixtures("looks")

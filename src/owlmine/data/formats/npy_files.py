@@ -22,9 +22,10 @@ def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[An
     try:
         # NumPy warns of headers that Python 2 wrote; it reads them all the same.
         with warnings.catch_warnings(action="ignore"):
-            version = npy.read_magic(file)
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, fortran, dtype = read(file)
+            if npy.read_magic(file) == (1, 0):
+                shape, fortran, dtype = npy.read_array_header_1_0(file)
+            else:
+                shape, fortran, dtype = npy.read_array_header_2_0(file)
     except (SyntaxError, TypeError, OverflowError, RecursionError, MemoryError, tokenize.TokenError) as error:
         raise ValueError(f"a header that cannot be read: {error}") from error
     if dtype.hasobject or dtype.itemsize == 0 or any(length < 0 for length in shape):
