@@ -14,8 +14,9 @@ from owlmine.kernels.exclusions import Exclusions
 from owlmine.losses.modules import PoolLoss
 from owlmine.mining.permutation import permuted
 from owlmine.model import ModelShape, Retriever
+from owlmine.train.choose_step import HostStep, choose_step
 from owlmine.train.class_sides import PoolSide, StepInputs
-from owlmine.train.fused_step import FusedStep
+from owlmine.train.fused_step import FusedStep, why_not_fused
 from owlmine.train.objective import PoolObjective, make_objective
 from owlmine.train.options import TrainOptions
 from owlmine.train.step import TrainingStep
@@ -165,3 +166,26 @@ def test_own_labels_are_never_mined(device: str) -> None:
     model = Retriever.new(ModelShape(9, 2, dim=8), seed=0, device=device)
     loss = FusedStep(model, TrainOptions(pool=1, dim=8, batch_size=20), split)(np.arange(20), number=0, progress=0.0)
     assert bool(torch.isfinite(loss))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"kind": "linear"}, "the model is linear"),
+        ({"optimiser": "adaptive"}, "the optimiser is adaptive"),
+        ({"learn_scale": True}, "the scale is learned"),
+        ({"loss": "full-bowl"}, "there is no kernel for full-bowl"),
+        ({"dim": 12}, "the dimension is not a multiple of 8"),
+    ],
+)
+def test_says_what_it_cannot_do(chosen: dict[str, Any], words: str) -> None:
+    options = _options(**chosen)
+    shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=options.dim, kind=options.kind)
+    assert why_not_fused(Retriever.new(shape, seed=0), options, _split()) == words
+
+
+def test_dense_queries_go_the_plain_way() -> None:
+    split = Split("train", np.zeros((NUM_POINTS, NUM_FEATURES), np.float32), _split().labels, None)
+    model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM, dense=True), seed=0)
+    assert why_not_fused(model, _options(), split) == "queries are dense"
+    assert isinstance(choose_step(model, _options(), split, print), HostStep)

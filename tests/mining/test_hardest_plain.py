@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from owlmine.mining import hardest, hardest_plain
+from owlmine.mining.hardest_classes import have_triton
 from owlmine.model import ModelShape, Retriever
 
 
@@ -141,3 +144,16 @@ def test_queries_take_the_type_of_the_table() -> None:
     queries, classes = torch.randn(2, 8), torch.randn(5, 8).bfloat16()
     _, ids = hardest(queries, classes, 2)
     assert ids.shape == (2, 2)
+
+
+def test_without_triton_one_line_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)  # what an import then finds
+    have_triton.cache_clear()
+    try:
+        assert not have_triton()
+        assert not have_triton()
+    finally:
+        have_triton.cache_clear()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Triton is not installed: GPU work falls back to plain PyTorch, slower"
+    ]
