@@ -263,11 +263,11 @@ def test_on_a_gpu(name):
             torch.testing.assert_close(given_result.cpu().float(), wanted_result, rtol=slack, atol=slack)
 
 
-# The losses on all classes copy theta to the device in every call.
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
-@pytest.mark.parametrize("name", [name for name in LOSSES if not name.startswith("full-")])
+@every_loss
 def test_nothing_waits_for_a_gpu(name):
+    """The first call may: weights go to the device once."""
     loss, call = build(name, learn_scale=True).to("cuda"), call_for(name).leaves(torch.float32, "cuda")
     loss(*call.args)
     try:

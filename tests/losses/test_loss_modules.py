@@ -11,6 +11,7 @@ from owlmine.losses import (
     MinedLoss,
     MinedSoftmax,
     MultiPositiveSoftmax,
+    OrderedLoss,
     OrderedWeightedLoss,
     PooledOneVsAll,
     SampledSoftmax,
@@ -22,6 +23,7 @@ from owlmine.losses import (
     negative_sampling_loss,
     sampled_softmax_loss,
     top_k,
+    top_k_loss,
     uniform_log_q,
 )
 from owlmine.losses.modules import LOSSES
@@ -71,6 +73,23 @@ def test_the_learned_scale_learns():
 def test_only_a_learned_scale_is_state():
     assert list(OrderedWeightedLoss(crammer_singer()).state_dict()) == []
     assert list(MinedLoss(top_k(1, pool_size=3), learn_scale=True).state_dict()) == ["log_scale"]
+
+
+def test_theta_goes_to_a_device_once():
+    """A short one; where every rank has a weight, theta stays where its values may be looked at."""
+    loss, scores = OrderedWeightedLoss(top_k_loss(3)), torch.empty(2, 9, device="meta")
+    first = loss._member_for(scores)
+    assert (first.kind, first.theta.device.type) == ("powl", "meta")
+    assert loss._member_for(scores) is first
+    assert loss._member_for(scores[:, :4]) is loss.member
+    assert loss._member_for(torch.empty(2, 9)) is loss.member
+
+
+@pytest.mark.parametrize("weight", [-0.5, math.nan, math.inf])
+def test_weights_that_are_no_weights_are_refused_at_once(weight):
+    """On a GPU values are not looked at when the loss is called."""
+    with pytest.raises(ValueError, match="theta: given a weight that is negative, infinite or NaN"):
+        OrderedWeightedLoss(OrderedLoss("bowl", torch.tensor([1.0, weight])))
 
 
 def test_one_setting_builds_every_loss():

@@ -22,6 +22,7 @@ VERBS = {
     "evaluate": "owlmine.cli.evaluate:evaluate_command",
     "predict": "owlmine.cli.predict:predict_command",
     "demo": "owlmine.cli.demo:demo_command",
+    "compare": "owlmine.cli.compare:compare_command",
     "theory": "owlmine.cli.theory:theory_command",
 }
 

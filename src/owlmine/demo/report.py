@@ -50,6 +50,7 @@ def report_html(results: dict[str, Any]) -> str:
     data = results["data"]
     template = Template(files("owlmine.demo").joinpath("page.html").read_text("utf-8"))
     return template.substitute(
+        style=style_sheet(),
         tiles=sections.tiles(results),
         what=_what(results),
         how=_how(results),
@@ -70,6 +71,11 @@ def report_html(results: dict[str, Any]) -> str:
         footer=f"Written by {escape(results['written_by'])}, seed {results['options']['seed']}. The numbers"
         " of this page are in results.json beside it.",
     )
+
+
+def style_sheet() -> str:
+    """How pages look on a screen, on a telephone and in print."""
+    return files("owlmine.demo").joinpath("style.css").read_text("utf-8")
 
 
 def _what(results: dict[str, Any]) -> str:

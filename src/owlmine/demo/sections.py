@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from owlmine.demo.curves import Line, curves_svg, mark
+from owlmine.demo import curves
+from owlmine.demo.curves import Line, curves_svg
 from owlmine.demo.figures import NAMES
 from owlmine.demo.paper import PAPER_RATIOS
 from owlmine.demo.table import figure_rows, ratio_text
@@ -53,11 +54,7 @@ def figure_table(results: dict[str, Any]) -> str:
 
 
 def legend(results: dict[str, Any]) -> str:
-    return "\n".join(
-        f'<li class="m{number}"><svg viewBox="0 0 14 14" aria-hidden="true">{mark(number, 7, 7)}</svg>'
-        f"<span>{escape(method['title'])}</span></li>"
-        for number, method in enumerate(results["methods"], start=1)
-    )
+    return curves.legend([(number, method["title"]) for number, method in enumerate(results["methods"], start=1)])
 
 
 def curve_svg(results: dict[str, Any], x_key: str, x_name: str) -> str:

@@ -1,0 +1,114 @@
+"""What can be compared: each method's loss, what is searched for it, and from where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BASELINE = "negative-sampling"
+# Scoring every class in every step is left to those who ask for it where there are more.
+FULL_SOFTMAX_CLASSES = 20_000
+FULL_SOFTMAX = "full-softmax"
+
+_RATES = ("class_rate", "feature_rate", "map_rate")
+_RATES_AND_SCALE = ("class_rate", "scale", "feature_rate", "map_rate")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is searched: none is shared between methods, since their gradients differ by orders of magnitude."""
+
+    class_rate: float
+    feature_rate: float
+    map_rate: float
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the comparison. ``number`` chooses its colour, mark and dashes in pictures."""
+
+    number: int
+    name: str
+    title: str
+    loss: str
+    top: int
+    knobs: tuple[str, ...]
+    """Which parts of a setting are searched, in this order."""
+    starts: tuple[Setting, Setting]
+    """Of its own, and one that all methods share but for the scale."""
+
+
+def _shared(scale: float = 1.0) -> Setting:
+    """Class vectors that hardly move, and an encoder that learns to meet them."""
+    return Setting(0.003, 3.0, 0.003, scale)
+
+
+def _mined(number: int, top: int, own: Setting) -> Method:
+    return Method(number, f"top-{top}", f"Top-{top} SNM", "bowl", top, _RATES, (own, _shared()))
+
+
+def _softmax(number: int, name: str, title: str, loss: str, *, top: int = 1) -> Method:
+    # Scores lie in [-1, 1]: without a scale the probability of a positive among many could never come near 1.
+    starts = (Setting(0.03, 1.0, 0.0001, 10.0), _shared(20.0))
+    return Method(number, name, title, loss, top, _RATES_AND_SCALE, starts)
+
+
+_ALL = (
+    _mined(1, 1, Setting(0.3, 10.0, 0.001)),
+    _mined(2, 16, Setting(0.3, 10.0, 0.001)),
+    _mined(3, 64, Setting(0.3, 10.0, 0.001)),
+    _mined(4, 256, Setting(0.03, 3.0, 0.001)),
+    # Unit vectors lead by less than the hinge's margin of 1 nearly always, and then top-1 POWL and BOWL have the same
+    # gradients. With a scale the margin is 1 / scale, and points that lead by it rest.
+    Method(5, "powl-top-1", "Top-1 POWL", "powl", 1, _RATES_AND_SCALE, (Setting(0.3, 10.0, 0.001), _shared())),
+    Method(
+        6,
+        BASELINE,
+        "Negative sampling",
+        "negative-sampling-bowl",
+        1,
+        _RATES,
+        (Setting(0.01, 1.0, 0.0001), _shared()),
+    ),
+    _softmax(7, "sampled-softmax", "Sampled softmax", "sampled-softmax"),
+    _softmax(8, FULL_SOFTMAX, "Full softmax", "softmax"),
+    _softmax(9, "mined-softmax", "Top-64 softmax", "mined-softmax", top=64),
+    # Its margin of 0.2 is in units of scaled scores: a scale of 0.2 makes it the hinge's margin of 1.
+    Method(
+        10,
+        "semi-hard",
+        "Semi-hard",
+        "semi-hard",
+        1,
+        _RATES_AND_SCALE,
+        (Setting(0.3, 10.0, 0.001), _shared(0.2)),
+    ),
+)
+METHODS = {method.name: method for method in _ALL}
+
+
+def parse_methods(text: str) -> tuple[str, ...]:
+    """Names parted by commas, in the order of ``METHODS``; nothing for an empty text."""
+    asked = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in asked if name not in METHODS]:
+        raise ValueError(f"methods is {text!r}, with unknown {', '.join(unknown)}; wanted some of {', '.join(METHODS)}")
+    return tuple(name for name in METHODS if name in asked)
+
+
+def choose_methods(asked: Sequence[str], *, num_classes: int, pool: int) -> tuple[list[Method], list[str]]:
+    """The methods to compare (all that suit the data where none is asked for), and why others are left out."""
+    chosen, left_out = [], []
+    for method in METHODS.values():
+        if asked and method.name not in asked:
+            continue
+        if not asked and method.name == FULL_SOFTMAX and num_classes > FULL_SOFTMAX_CLASSES:
+            left_out.append(
+                f"{method.title} left out: it scores all {num_classes:,} classes in every step;"
+                f" ask for {method.name} with --methods to have it"
+            )
+        elif method.top > pool:
+            left_out.append(f"{method.title} left out: it keeps {method.top} classes of a pool of {pool:,}")
+        else:
+            chosen.append(method)
+    return chosen, left_out

@@ -1,0 +1,96 @@
+"""Rates for one method: a walk along one knob at a time, from two starts, with a bounded number of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from owlmine.compare.methods import Method, Setting
+
+# Values of a decade that a walk steps on. Rates move by factors of 3; a scale matters more finely.
+_DIGITS = {"scale": (1, 2, 5)}
+_RATE_DIGITS = (1, 3)
+_RATES = ("class_rate", "feature_rate", "map_rate")
+# A start that learns nothing (the loss left the numbers, say) is tried so often with all rates a tenth.
+_MOST_TENTHS = 3
+# A start with less than this share of the other's figure gets only the runs that the other leaves.
+_HOPELESS = 0.5
+
+
+class OutOfRuns(Exception):  # noqa: N818
+    """The search may try no further setting."""
+
+
+class Search:
+    """Tries settings of a method by ``measure`` (higher is better), each once and ``most_runs`` at most."""
+
+    def __init__(self, method: Method, measure: Callable[[Setting], float], *, most_runs: int) -> None:
+        self._method, self._measure = method, measure
+        self._most_runs = self._limit = most_runs
+        self.tried: dict[Setting, float] = {}
+        self.settled = False
+        """Whether both walks came to a setting that no neighbour betters, instead of running out of runs."""
+
+    def best(self) -> Setting:
+        """The best setting tried, of equal ones the first."""
+        try:
+            starts = [self._lowered(start) for start in self._method.starts]
+            better, other = sorted(starts, key=self._score, reverse=True)
+        except OutOfRuns:
+            return self._best_tried()
+        # The better start may lie at the foot of the lower hill, so half of the runs are the other's unless it is far
+        # worse; what one walk leaves, the other takes. Walking again repeats no run.
+        left = self._most_runs - len(self.tried)
+        own = (left + 1) // 2 if self._score(other) >= _HOPELESS * self._score(better) else left
+        self._walked(better, limit=len(self.tried) + own)
+        self.settled = self._walked(other, limit=self._most_runs) & self._walked(better, limit=self._most_runs)
+        return self._best_tried()
+
+    def _best_tried(self) -> Setting:
+        return max(self.tried, key=self.tried.__getitem__)
+
+    def _walked(self, start: Setting, *, limit: int) -> bool:
+        """Whether a walk ended before there were ``limit`` runs in all."""
+        self._limit = limit
+        try:
+            self._walk(start)
+        except OutOfRuns:
+            return False
+        return True
+
+    def _score(self, setting: Setting) -> float:
+        if setting not in self.tried:
+            if len(self.tried) >= self._limit:
+                raise OutOfRuns
+            self.tried[setting] = self._measure(setting)
+        return self.tried[setting]
+
+    def _lowered(self, start: Setting) -> Setting:
+        for _ in range(_MOST_TENTHS):
+            if self._score(start) > 0:
+                break
+            start = replace(start, **{name: stepped(getattr(start, name), name, -2) for name in _RATES})
+        return start
+
+    def _walk(self, setting: Setting) -> None:
+        """Goes on along a knob while it helps, and round the knobs until none does."""
+        moved = True
+        while moved:
+            moved = False
+            for knob in self._method.knobs:
+                for step in (-1, 1):
+                    while self._score(tried := _step(setting, knob, step)) > self._score(setting):
+                        setting, moved = tried, True
+
+
+def _step(setting: Setting, knob: str, step: int) -> Setting:
+    return replace(setting, **{knob: stepped(getattr(setting, knob), knob, step)})
+
+
+def stepped(value: float, knob: str, steps: int) -> float:
+    """The value so many steps up (or down) a ladder such as 0.1, 0.3, 1, 3, 10; what lies between is rounded first."""
+    digits = _DIGITS.get(knob, _RATE_DIGITS)
+    place = round(math.log10(value) * len(digits)) + steps
+    decade, digit = divmod(place, len(digits))
+    return float(f"{digits[digit]}e{decade}")

@@ -1,0 +1,196 @@
+"""The search against functions whose best setting is known; ladders; methods and options."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from owlmine.compare.methods import BASELINE, METHODS, Method, Setting, choose_methods, parse_methods
+from owlmine.compare.options import CompareOptions
+from owlmine.compare.search import Search, stepped
+from owlmine.data import Store
+from owlmine.demo.curves import NUM_LOOKS
+from owlmine.train import TrainOptions, train
+
+
+def hill(best: Setting) -> Any:
+    """100 at ``best``, falling with the distance in decades along each knob."""
+
+    def height(setting: Setting) -> float:
+        pairs = zip(asdict(setting).values(), asdict(best).values(), strict=True)
+        return 100 * math.exp(-sum(math.log10(one / other) ** 2 for one, other in pairs))
+
+    return height
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+def test_a_hill_is_climbed_to_its_top(method: Method) -> None:
+    own = method.starts[0]
+    top = {
+        knob: stepped(getattr(own, knob), knob, step) for knob, step in zip(method.knobs, (2, -1, 1, -2), strict=False)
+    }
+    best = replace(own, **top)
+    search = Search(method, hill(best), most_runs=60)
+    assert search.best() == best
+    assert search.settled
+    assert set(method.starts) <= set(search.tried)
+
+
+@pytest.mark.parametrize("most_runs", [1, 2, 5, 12])
+def test_runs_are_bounded_and_never_repeated(most_runs: int) -> None:
+    asked: list[Setting] = []
+
+    def measure(setting: Setting) -> float:
+        asked.append(setting)
+        return setting.class_rate  # better without end
+
+    search = Search(METHODS["top-1"], measure, most_runs=most_runs)
+    best = search.best()
+    assert len(asked) == len(set(asked)) == most_runs
+    assert search.tried[best] == max(search.tried.values())
+    assert not search.settled
+
+
+def test_the_walk_begins_at_the_better_start() -> None:
+    method = METHODS["top-1"]
+    search = Search(method, hill(method.starts[1]), most_runs=3)
+    search.best()
+    third = list(search.tried)[2]
+    assert third == replace(method.starts[1], class_rate=stepped(method.starts[1].class_rate, "class_rate", -1))
+
+
+def test_neither_start_takes_all_runs() -> None:
+    """A long ascent from the better start leaves runs for the other, which lies at the foot of the higher hill."""
+    method = METHODS["top-1"]
+    own, shared = method.starts
+    top = replace(own, class_rate=stepped(own.class_rate, "class_rate", 3))
+
+    def measure(setting: Setting) -> float:
+        endless = 10 - math.log10(setting.class_rate) if setting.map_rate == shared.map_rate else 0.0
+        return max(endless, hill(top)(setting))
+
+    assert measure(shared) > measure(own)
+    search = Search(method, measure, most_runs=14)
+    assert search.best() == top
+    assert not search.settled
+
+
+def test_a_start_that_is_far_worse_gets_what_is_left() -> None:
+    method = METHODS["top-1"]
+    own, shared = method.starts
+    search = Search(method, lambda setting: 20.0 if setting.map_rate == own.map_rate else 9.0, most_runs=60)
+    search.best()
+    around_own = [setting.map_rate == own.map_rate for setting in search.tried]
+    assert around_own[:2] == [True, False]
+    assert list(search.tried)[2:8] == [
+        replace(own, **{knob: stepped(getattr(own, knob), knob, step)}) for knob in method.knobs for step in (-1, 1)
+    ]
+    assert replace(shared, class_rate=0.001) in list(search.tried)[8:]
+
+
+def test_a_start_that_learns_nothing_is_tried_with_smaller_rates() -> None:
+    """Rates that blow the loss up count as 0, and so do all their neighbours."""
+
+    def measure(setting: Setting) -> float:
+        return 1.0 if setting.feature_rate < 0.5 else 0.0
+
+    search = Search(METHODS["top-1"], measure, most_runs=12)
+    assert search.best().feature_rate < 0.5
+
+
+def test_of_equal_settings_the_first_is_chosen() -> None:
+    method = METHODS[BASELINE]
+    assert Search(method, lambda _: 7.0, most_runs=12).best() == method.starts[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-8, 4), st.sampled_from([1, 3]), st.integers(-4, 4))
+def test_a_ladder_of_rates_is_closed(decade: int, digit: int, steps: int) -> None:
+    rate = float(f"{digit}e{decade}")
+    assert stepped(rate, "class_rate", 0) == rate
+    assert stepped(stepped(rate, "class_rate", steps), "class_rate", -steps) == rate
+    assert stepped(rate, "class_rate", 1) / rate == pytest.approx(3 if digit == 1 else 10 / 3)
+
+
+def test_a_ladder_of_scales_is_finer() -> None:
+    assert [stepped(10.0, "scale", step) for step in (-4, -3, -2, -1, 0, 1, 2, 3)] == [0.5, 1, 2, 5, 10, 20, 50, 100]
+
+
+def test_starts_stand_on_the_ladder() -> None:
+    for method in METHODS.values():
+        for start in method.starts:
+            assert all(stepped(value, knob, 0) == value for knob, value in asdict(start).items())
+
+
+def test_methods_differ_in_loss_top_and_setting_alone() -> None:
+    options, neutral = CompareOptions(), TrainOptions()
+    own = ("loss", "top", "class_rate", "feature_rate", "map_rate", "scale")
+    made = [options.final_options(method, method.starts[0], seed=0) for method in METHODS.values()]
+    assert len({replace(one, **{name: getattr(neutral, name) for name in own}) for one in made}) == 1
+    assert len({(one.loss, one.top) for one in made}) == len(METHODS)
+    assert sorted(method.number for method in METHODS.values()) == list(range(1, NUM_LOOKS + 1))
+    assert not made[0].warm_start
+    assert not made[0].exclude_known
+
+
+def test_only_the_hinges_of_the_paper_keep_their_scale() -> None:
+    for method in METHODS.values():
+        assert ("scale" in method.knobs) != (method.loss in ("bowl", "negative-sampling-bowl"))
+        assert "scale" in method.knobs or {start.scale for start in method.starts} == {1.0}
+
+
+def test_powl_without_a_scale_would_be_bowl_again(small_store: Store, tmp_path: Path) -> None:
+    """Why its scale is searched: scores of unit vectors seldom lie a whole margin apart."""
+    options = CompareOptions(dim=8, pool=10, epochs=2, device="cpu")
+    bowl = options.final_options(METHODS["top-1"], Setting(0.1, 1.0, 0.001), seed=0)
+    trained = {
+        name: train(small_store, tmp_path / name, replace(bowl, loss=loss, scale=scale)).retriever.tensors()["classes"]
+        for name, loss, scale in (("bowl", "bowl", 1.0), ("powl", "powl", 1.0), ("scaled", "powl", 5.0))
+    }
+    assert torch.equal(trained["bowl"], trained["powl"])
+    assert not torch.equal(trained["bowl"], trained["scaled"])
+
+
+def test_all_methods_that_suit_the_data_are_chosen() -> None:
+    names = [method.name for method in choose_methods([], num_classes=20_000, pool=1024)[0]]
+    assert names == list(METHODS)
+    chosen, left_out = choose_methods([], num_classes=20_001, pool=100)
+    assert [method.name for method in chosen] == [n for n in METHODS if n not in ("top-256", "full-softmax")]
+    assert left_out == [
+        "Top-256 SNM left out: it keeps 256 classes of a pool of 100",
+        "Full softmax left out: it scores all 20,001 classes in every step;"
+        " ask for full-softmax with --methods to have it",
+    ]
+    assert [m.name for m in choose_methods(["full-softmax"], num_classes=10**6, pool=100)[0]] == ["full-softmax"]
+
+
+def test_names_are_read_with_spaces_and_in_any_order() -> None:
+    assert parse_methods(" negative-sampling , top-1,") == ("top-1", "negative-sampling")
+    assert parse_methods("") == ()
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"methods": "top-1,top-2"}, "methods is 'top-1,top-2', with unknown top-2; wanted some of top-1, top-16"),
+        ({"epochs": 0.0}, "epochs is 0.0; wanted above 0"),
+        ({"dim": 0}, "dim is 0; wanted 1 or more"),
+        ({"pool": -1}, "pool is -1; wanted 0 or more"),
+        ({"search_runs": 0}, "search_runs is 0; wanted 1 or more"),
+        ({"search_share": 0.0}, "search_share is 0.0; wanted above 0, at most 1"),
+        ({"search_share": 1.5}, "search_share is 1.5; wanted above 0, at most 1"),
+        ({"seeds": 0}, "seeds is 0; wanted 1 or more"),
+        ({"seed": 2**32 - 1}, "seed is 4294967295; wanted 0 to"),
+        ({"device": "tpu"}, "device is 'tpu'; wanted auto, cpu or cuda"),
+    ],
+)
+def test_options_out_of_range_are_refused(bad: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told.replace("^", r"\^")):
+        CompareOptions(**bad)
