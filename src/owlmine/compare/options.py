@@ -23,7 +23,7 @@ class CompareOptions:
     batch_size: int = _fair(256, "Points per step.")
     pool: int = _fair(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
     warm_start: bool = _fair(False, "Start class vectors from the mean vector of their points (the paper does not).")
-    exclude_known: bool = _fair(False, "Leave the other labels of a point out of its pool (the paper does not).")
+    exclude_known: bool = _fair(False, "Do not count the other labels of a point as negatives (the paper does).")
     validation: float = _fair(0.05, "Share of train to validate on, where there is no dev split; 5,000 at most.")
     device: str = _fair("auto", "cpu, cuda, or auto.")
     search_runs: int = _search(12, "Settings tried for each method, at most.")

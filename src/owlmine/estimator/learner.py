@@ -22,7 +22,7 @@ class Learner:
 
     def __init__(self, retriever: Retriever, options: TrainOptions, form: QueryForm) -> None:
         self.retriever, self.options, self.form = retriever, options, form
-        self._learn = _step(retriever, options)
+        self._learn = TrainingStep(retriever, options)
         self.num_steps = self.num_calls = self.num_points = self.num_labels = 0
         self.class_counts = np.zeros(retriever.shape.num_classes, np.int64)
 
@@ -102,12 +102,5 @@ class Learner:
             part: {k: torch.tensor(a, device=device) for k, a in named.items()} for part, named in arrays.items()
         }
         self.retriever = Retriever.from_tensors(shape, tensors["model"])
-        self._learn = _step(self.retriever, self.options)
+        self._learn = TrainingStep(self.retriever, self.options)
         self._learn.load_state_tensors(tensors["step"])
-
-
-def _step(retriever: Retriever, options: TrainOptions) -> TrainingStep:
-    step = TrainingStep(retriever, options)
-    # A loss that refuses scores which are not numbers could not say what to do about it.
-    step.objective.loss.validate = False
-    return step

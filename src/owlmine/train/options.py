@@ -34,7 +34,7 @@ class TrainOptions:
     learn_scale: bool = _loss(False, "Learn the factor on scores.")
     power: float = _loss(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
     tail: float = _loss(0.0, "Least weight of every negative of the pool.")
-    exclude_known: bool = _loss(True, "Leave the other labels of a point out of its pool (the paper does not).")
+    exclude_known: bool = _loss(True, "Do not count the other labels of a point as negatives (the paper does).")
     epochs: float = _steps(15.0, "Visits to each training point.")
     batch_size: int = _steps(256, "Points per step.")
     class_rate: float = _steps(0.1, "Step size of class vectors.")
