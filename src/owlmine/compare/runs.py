@@ -24,7 +24,7 @@ from owlmine.evaluate.of_model import evaluate_model
 from owlmine.model.device import choose_device
 from owlmine.model.predictor import Predictor
 from owlmine.model.whole_files import write_text
-from owlmine.train import Reporter, Stopped, TrainOptions, train
+from owlmine.train import NotFinite, Reporter, Stopped, TrainOptions, train
 from owlmine.train.run_folder import recipe
 from owlmine.train.validate import ValidationPart
 
@@ -145,9 +145,7 @@ class Runs:
         except Stopped as stopped:
             stopped.args = (str(stopped).replace("go on with --resume", "the same command goes on from there"),)
             raise
-        except OwlmineError as error:
-            if "finite" not in str(error):
-                raise
+        except NotFinite:
             shutil.rmtree(place, ignore_errors=True)
             return None
 

@@ -11,6 +11,7 @@ from owlmine.model.device import choose_device
 from owlmine.model.folder import load
 from owlmine.model.predictor import Predictor
 from owlmine.train.event_file import require_tensorboard
+from owlmine.train.finite import NotFinite
 from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Progress, Reporter
 from owlmine.train.reporters import SilentReporter
@@ -18,7 +19,7 @@ from owlmine.train.run_folder import check_folder, is_run_of, remove_working_fil
 from owlmine.train.stopping import Stopped
 from owlmine.train.trainer import Trainer
 
-__all__ = ["Progress", "Reporter", "Stopped", "TrainOptions", "Trainer", "check_run", "train"]
+__all__ = ["NotFinite", "Progress", "Reporter", "Stopped", "TrainOptions", "Trainer", "check_run", "train"]
 
 
 def train(

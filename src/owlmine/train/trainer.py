@@ -23,7 +23,7 @@ from owlmine.train.card import model_card
 from owlmine.train.checkpoint import Checkpoint, Checkpoints, FoundCheckpoint
 from owlmine.train.choose_step import choose_step
 from owlmine.train.event_file import FOLDER, EventFile
-from owlmine.train.finite import first_not_finite
+from owlmine.train.finite import NotFinite, first_not_finite
 from owlmine.train.optimizers import rate_factor
 from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Clock, Progress, Reporter, RunSize
@@ -160,10 +160,10 @@ class Trainer:
         if (name := first_not_finite(self.model)) is not None:
             raise self._harmed(f"after step {self.step:,} {name} holds numbers that are not finite")
 
-    def _harmed(self, what: str) -> OwlmineError:
+    def _harmed(self, what: str) -> NotFinite:
         folder = self.out / "checkpoints"
         kept = f"; checkpoints before it are in {folder}" if any(folder.glob("*.json")) else ""
-        return OwlmineError(
+        return NotFinite(
             f"{what}; lower the rates (--class-rate, --feature-rate, --map-rate) and look for huge feature values,"
             f" then train into a new folder{kept}"
         )
