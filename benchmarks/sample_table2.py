@@ -3,10 +3,10 @@
     python benchmarks/sample_table2.py [METHOD ...]
 
 Rates come from the coordinate search of ``demo_rates.py`` at the full budget, on blocks of lines cut from train, from
-two starts each: one of the method's own and one that all share. The test split is looked at once, with the chosen
-rates, by models trained on all of train. Pool of 1,024, cold start, other labels of a point left in the pool, as in the
-paper. Runs take seconds on a GPU and minutes on two cores. Methods that were not asked for keep their entry in
-results/sample_table2.json.
+two starts each: one of the method's own and one that all share. The test split takes no part in the choice; models
+trained on all of train with the chosen rates are judged on it. Pool of 1,024, cold start, other labels of a point left
+in the pool, as in the paper. Runs take seconds on a GPU and minutes on two cores. Methods that were not asked for keep
+their entry in results/sample_table2.json.
 """
 
 from __future__ import annotations

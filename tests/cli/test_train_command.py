@@ -20,6 +20,7 @@ import owlmine
 from owlmine.data import Store, SyntheticOptions, synthesize
 from owlmine.errors import DataError, OwlmineError
 from owlmine.train import TrainOptions
+from tests.tiny_disk import tiny_disk_at
 
 from ..conftest import Command
 from ..small_models import dense_data, run, sparse_data, text_model, text_store
@@ -99,15 +100,8 @@ def test_signals_checkpoint_and_resume(store: Store, tmp_path: Path, owlmine_com
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB, less than the class and feature tables of these tests."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a small file system needs a privileged user")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with tiny_disk_at(tmp_path / "disk", "64k") as place:
+        yield place
 
 
 def test_full_disk(store: Store, tiny_disk: Path, owlmine_command: Command) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from owlmine.data import Store
+from tests.tiny_disk import tiny_disk_at
 
 from ..conftest import Command, write_points
 
@@ -97,15 +98,8 @@ def test_files_may_not_grow_further(big_folder: Path, tmp_path: Path, owlmine_co
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a small file system needs a privileged user")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with tiny_disk_at(tmp_path / "disk", "1m") as place:
+        yield place
 
 
 def test_full_disk(big_folder: Path, tiny_disk: Path, owlmine_command: Command) -> None:

@@ -87,14 +87,14 @@ def test_any_labelled_file_will_do(tmp_path: Path) -> None:
     predictor = owlmine.load(text_model())
     rows = [text_point(number) for number in range(7)]
     file = tmp_path / "more.csv"
-    lines = ["body,classes"] + [f"{row['text']},{'|'.join(row['labels'])}" for row in rows]  # type: ignore[arg-type]
+    lines = ["body,classes"] + [f"{row['text']},{'|'.join(row['labels'])}" for row in rows]
     file.write_text("\n".join(lines) + "\n")
     options = ReadOptions(text_column="body", label_separator="|")
     read, name = open_for_model(predictor, file, tmp_path / "scratch", options=options)
     split = read[name]
     assert len(split) == 7
     keys = [{read.class_keys[c] for c in split.labels.slice(row, row + 1).indices} for row in range(7)]
-    assert keys == [set(row["labels"]) for row in rows]  # type: ignore[call-overload]
+    assert keys == [set(row["labels"]) for row in rows]
     np.testing.assert_array_equal(split.queries.values, predictor.prepare([str(r["text"]) for r in rows]).values)
 
 
@@ -107,7 +107,7 @@ def test_keep_empty_keeps_points_without_known_label_or_feature(tmp_path: Path) 
 
 def refused(model: Path, data: str | Path, scratch: Path, message: str, **more: object) -> None:
     with pytest.raises(OwlmineError, match=message):
-        open_for_model(owlmine.load(model), data, scratch, **more)  # type: ignore[arg-type]
+        open_for_model(owlmine.load(model), data, scratch, **more)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
@@ -156,4 +156,4 @@ def test_a_store_of_the_same_size_but_another_vocabulary(tmp_path: Path) -> None
 @pytest.mark.parametrize("wrong", [{"format": "xml"}, {"first_feature": "2"}, {"label_separator": ""}])
 def test_bad_options(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=f"^{next(iter(wrong))} is "):
-        ReadOptions(**wrong)  # type: ignore[arg-type]
+        ReadOptions(**wrong)

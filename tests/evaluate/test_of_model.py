@@ -76,7 +76,12 @@ def test_never_more_rows_than_a_block_nor_more_places_than_needed(monkeypatch: p
     asked: list[tuple[int, int]] = []
     real = predictor.top
     monkeypatch.setattr("owlmine.evaluate.of_model._BLOCK_ROWS", 16)
-    monkeypatch.setattr(predictor, "top", lambda q, k: asked.append((len(q), k)) or real(q, k))  # type: ignore[func-returns-value]
+
+    def watched(queries: Any, k: int) -> Any:
+        asked.append((len(queries), k))
+        return real(queries, k)
+
+    monkeypatch.setattr(predictor, "top", watched)
     evaluate_model(predictor, split, ks=[3])
     most = max(np.bincount(split.filter_pairs[:, 0]))
     assert max(rows for rows, _ in asked) == 16

@@ -15,6 +15,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from owlmine.kernels.all_classes import Passes, all_class_losses, all_class_step
+from owlmine.kernels.class_sums import Tiling, class_sums
+from owlmine.kernels.exclusions import Exclusions
+from owlmine.kernels.move_rows import move_rows
 from owlmine.losses import (
     one_vs_all_loss,
     one_vs_all_loss_reference,
@@ -23,14 +27,6 @@ from owlmine.losses import (
 )
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-if not (INTERPRETED or torch.cuda.is_available()):
-    pytest.skip("kernels want a GPU, or TRITON_INTERPRET=1 with Triton installed", allow_module_level=True)
-pytest.importorskip("triton")
-
-from owlmine.kernels.all_classes import Passes, all_class_losses, all_class_step  # noqa: E402
-from owlmine.kernels.class_sums import Tiling, class_sums  # noqa: E402
-from owlmine.kernels.exclusions import Exclusions  # noqa: E402
-from owlmine.kernels.move_rows import move_rows  # noqa: E402
 
 # Of NumPy under the interpreter, where no class of a tile counts; the result, -inf, is meant.
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log2:RuntimeWarning")
