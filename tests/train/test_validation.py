@@ -122,3 +122,16 @@ def test_warm_start_is_the_direction_of_the_class_mean(store: Store, monkeypatch
         expected = sums[label] / sums[label].norm() if label in sums else before[label]
         torch.testing.assert_close(model.classes.weight[label], expected, rtol=1e-4, atol=1e-5)
     assert len(sums) < store.num_classes
+
+
+def test_blocks_are_cut_whole(store: Store) -> None:
+    num_rows = len(store["train"])
+    part = ValidationPart(store, share=0.3, seed=1, block=7)
+    assert abs(len(part) - 0.3 * num_rows) <= 7
+    assert set(part.rows) | set(part.train_rows) == set(range(num_rows))
+    assert not set(part.rows) & set(part.train_rows)
+    for block in range(-(-num_rows // 7)):
+        members = np.arange(7 * block, min(7 * block + 7, num_rows))
+        assert np.isin(members, part.rows).all() or np.isin(members, part.train_rows).all()
+    other = ValidationPart(store, share=0.3, seed=2, block=7)
+    assert set(part.rows) != set(other.rows)

@@ -23,7 +23,7 @@ from owlmine.model.device import choose_device
 from owlmine.model.whole_files import write_text
 from owlmine.train.objective import pool_size_for
 from owlmine.train.options import TrainOptions
-from owlmine.train.validate import ValidationPart
+from owlmine.train.validate import validation_part
 
 RESULTS, REPORT = "results.json", "report.html"
 
@@ -54,7 +54,7 @@ def run_comparison(store: Store, request: Request, asked: CompareOptions, show: 
         show.message(note)
     with folder.held():
         runs = Runs(store, folder, show, data_name=Path(request.data).name, keep_models=options.keep_models)
-        compared = [_compare(method, options, runs, show) for method in methods]
+        compared = [compare_method(method, options, runs, show) for method in methods]
         results = make_results(store, options, compared, notes=notes, data=request.data)
         results["runs_made"], results["runs_found"] = runs.made, runs.found
         results["command"] = command(request, asked)
@@ -68,7 +68,7 @@ def settled(store: Store, asked: CompareOptions) -> CompareOptions:
         raise OwlmineError(f"{store.path}: has no test split; wanted one to judge on")
     if store.num_classes <= KS[-1]:
         raise OwlmineError(f"{store.path}: has {store.num_classes} classes; wanted more than {KS[-1]}")
-    if not len(ValidationPart(store, share=asked.validation, seed=asked.seed)):
+    if not len(validation_part(store, asked)):
         raise OwlmineError(
             f"--validation is {asked.validation:g}, which is no point of train; wanted some to choose settings by"
         )
@@ -80,7 +80,8 @@ def settled(store: Store, asked: CompareOptions) -> CompareOptions:
     return replace(asked, device=device.type, pool=pool)
 
 
-def _compare(method: Method, options: CompareOptions, runs: Runs, show: Show) -> MethodRuns:
+def compare_method(method: Method, options: CompareOptions, runs: Runs, show: Show) -> MethodRuns:
+    """Searches a setting and makes the final runs with it."""
     tried: list[Record] = []
     search = Search(method, _measure(method, options, runs, tried), most_runs=options.search_runs)
     setting = search.best()

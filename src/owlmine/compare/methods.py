@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 BASELINE = "negative-sampling"
 # Scoring every class in every step is left to those who ask for it where there are more.
@@ -35,8 +36,10 @@ class Method:
     top: int
     knobs: tuple[str, ...]
     """Which parts of a setting are searched, in this order."""
-    starts: tuple[Setting, Setting]
-    """Of its own, and one that all methods share but for the scale."""
+    starts: tuple[Setting, ...]
+    """Where the search begins; for those below: a start of its own, and one that all methods share but for the scale."""
+    own: tuple[tuple[str, Any], ...] = ()
+    """Other options of training in which the method differs, such as ("surrogate", "logistic")."""
 
 
 def _shared(scale: float = 1.0) -> Setting:

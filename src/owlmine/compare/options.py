@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from owlmine.compare.methods import METHODS, Method, Setting, parse_methods
 from owlmine.options import option
@@ -25,6 +26,7 @@ class CompareOptions:
     warm_start: bool = _fair(False, "Start class vectors from the mean vector of their points (the paper does not).")
     exclude_known: bool = _fair(False, "Do not count the other labels of a point as negatives (the paper does).")
     validation: float = _fair(0.05, "Share of train to validate on, where there is no dev split; 5,000 at most.")
+    validation_block: int = _fair(1, "Neighbouring points of train that are cut off together.")
     device: str = _fair("auto", "cpu, cuda, or auto.")
     search_runs: int = _search(12, "Settings tried for each method, at most.")
     search_share: float = _search(0.25, "Epochs of a run of the search, as a share of --epochs.")
@@ -64,18 +66,18 @@ class CompareOptions:
             feature_rate=setting.feature_rate,
             map_rate=setting.map_rate,
             scale=setting.scale,
+            **dict(method.own),
         )
 
-    def _shared(self, *, epochs: float, seed: int, **own: str | float) -> TrainOptions:
-        return TrainOptions(
-            epochs=epochs,
-            seed=seed,
-            dim=self.dim,
-            batch_size=self.batch_size,
-            pool=self.pool,
-            warm_start=self.warm_start,
-            exclude_known=self.exclude_known,
-            validation=self.validation,
-            device=self.device,
-            **own,  # type: ignore[arg-type]
-        )
+    def _shared(self, *, epochs: float, seed: int, **own: Any) -> TrainOptions:
+        shared: dict[str, Any] = {
+            "dim": self.dim,
+            "batch_size": self.batch_size,
+            "pool": self.pool,
+            "warm_start": self.warm_start,
+            "exclude_known": self.exclude_known,
+            "validation": self.validation,
+            "validation_block": self.validation_block,
+            "device": self.device,
+        }
+        return TrainOptions(epochs=epochs, seed=seed, **(shared | own))

@@ -19,7 +19,7 @@ from owlmine.data.store import Store
 from owlmine.demo.figures import NAMES, ratios
 from owlmine.demo.paper import PAPER_CLASSES, TABLE_2
 from owlmine.model.device import choose_device
-from owlmine.train.validate import ValidationPart
+from owlmine.train.validate import validation_part
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def make_results(
     for method in methods:
         method["ratio"] = None if baseline is None else ratios(method["mean"], baseline["mean"])
     name = Path(data).name
-    part = ValidationPart(store, share=options.validation, seed=options.seed)
+    part = validation_part(store, options)
     return {
         "written_by": f"owlmine {owlmine.__version__}",
         "data": {

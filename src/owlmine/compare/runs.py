@@ -26,7 +26,7 @@ from owlmine.model.predictor import Predictor
 from owlmine.model.whole_files import write_text
 from owlmine.train import NotFinite, Reporter, Stopped, TrainOptions, train
 from owlmine.train.run_folder import recipe
-from owlmine.train.validate import ValidationPart
+from owlmine.train.validate import validation_part
 
 Record = dict[str, Any]
 
@@ -151,7 +151,7 @@ class Runs:
 
     def _course(self, history: list[Record], options: TrainOptions, seconds_per_step: float) -> Record:
         """How far the run went, and validation P@1 on the way."""
-        part = ValidationPart(self._store, share=options.validation, seed=options.seed)
+        part = validation_part(self._store, options)
         batches = Batches(self._store["train"], batch_size=options.batch_size, seed=options.seed, rows=part.train_rows)
         per_epoch, num_points = len(batches), len(batches.rows)
         curve = [

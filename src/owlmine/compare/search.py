@@ -36,9 +36,13 @@ class Search:
         """The best setting tried, of equal ones the first."""
         try:
             starts = [self._lowered(start) for start in self._method.starts]
-            better, other = sorted(starts, key=self._score, reverse=True)
+            better, *others = sorted(starts, key=self._score, reverse=True)
         except OutOfRuns:
             return self._best_tried()
+        if not others:
+            self.settled = self._walked(better, limit=self._most_runs)
+            return self._best_tried()
+        other = others[0]
         # The better start may lie at the foot of the lower hill, so half of the runs are the other's unless it is far
         # worse; what one walk leaves, the other takes. Walking again repeats no run.
         left = self._most_runs - len(self.tried)

@@ -20,7 +20,7 @@ from owlmine.model.whole_files import write_text
 from owlmine.options import option
 from owlmine.train import Reporter, Stopped, TrainOptions, train
 from owlmine.train.reporters import SilentReporter
-from owlmine.train.validate import ValidationPart
+from owlmine.train.validate import validation_part
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _trained(store: Store, folder: Path, options: TrainOptions, reporter: Report
 def _results(store: Store, options: DemoOptions, predictors: dict[str, Predictor]) -> dict[str, Any]:
     test = {name: judge(predictor.retriever, store["test"]) for name, predictor in predictors.items()}
     any_method = METHODS[0].options(**asdict(options))
-    part = ValidationPart(store, share=any_method.validation, seed=options.seed)
+    part = validation_part(store, any_method)
     return {
         "written_by": f"owlmine {owlmine.__version__}",
         "data": {

@@ -48,6 +48,7 @@ class TrainOptions:
     dim: int = _model(512, "Dimension of query and class vectors.")
     depth: int = _model(1, "Linear maps behind the feature table.")
     validation: float = _run(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
+    validation_block: int = _run(1, "Neighbouring points of train that are cut off together.")
     patience: int = _run(0, "Stop after so many epochs without a better validation P@1, and keep the best (0: off).")
     seed: int = _run(0, "Seed of everything random.")
     device: str = _run("auto", "cpu, cuda, or auto.")
@@ -70,6 +71,7 @@ class TrainOptions:
             ("optimiser", self.optimiser in OPTIMISERS, f"one of {', '.join(OPTIMISERS)}"),
             ("schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
             ("validation", 0 <= self.validation < 1, "0 to below 1"),
+            ("validation_block", self.validation_block >= 1, "1 or more"),
             ("patience", self.patience >= 0, "0 or more"),
             ("seed", 0 <= self.seed < 2**32, "0 to 2^32 - 1"),
             ("device", self.device in ("auto", "cpu", "cuda"), "auto, cpu or cuda"),

@@ -29,7 +29,7 @@ from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Clock, Progress, Reporter, RunSize
 from owlmine.train.run_folder import is_run_of, recipe, remove_working_files, run_description, working_in
 from owlmine.train.stopping import Stopped, StopSignal
-from owlmine.train.validate import ValidationPart
+from owlmine.train.validate import validation_part
 from owlmine.train.warm_start import warm_start
 
 # Steps between looks at the loss: each look waits for the device.
@@ -43,7 +43,7 @@ class Trainer:
         self.store, self.out, self.options, self.reporter = store, out, options, reporter
         self._data_name = data_name
         self.device = choose_device(options.device)
-        self.validation = ValidationPart(store, share=options.validation, seed=options.seed)
+        self.validation = validation_part(store, options)
         shape = ModelShape(
             num_features=store.num_features,
             num_classes=store.num_classes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -16,10 +17,29 @@ _MAX_POINTS = 5_000
 _BLOCK_ROWS = 1024
 
 
-class ValidationPart:
-    """The dev split, or points cut from train; ``train_rows`` are those left to learn from."""
+class Chosen(Protocol):
+    """Options that say what to validate on."""
 
-    def __init__(self, store: Store, *, share: float, seed: int) -> None:
+    @property
+    def validation(self) -> float: ...
+    @property
+    def validation_block(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def validation_part(store: Store, options: Chosen) -> ValidationPart:
+    return ValidationPart(store, share=options.validation, seed=options.seed, block=options.validation_block)
+
+
+class ValidationPart:
+    """The dev split, or points cut from train; ``train_rows`` are those left to learn from.
+
+    ``block``: points of train are cut in runs of so many neighbours. Where neighbours belong together and the test
+    split does not share them, single points would have their sisters in train and be found too easily.
+    """
+
+    def __init__(self, store: Store, *, share: float, seed: int, block: int = 1) -> None:
         train = store["train"]
         everything: Int64 = np.arange(len(train))
         self.split: Split | None = None
@@ -29,7 +49,7 @@ class ValidationPart:
             self.rows = _chosen(len(self.split), min(len(self.split), _MAX_POINTS), seed)
         elif share > 0:
             self.split = train
-            self.rows = _chosen(len(train), min(int(len(train) * share), _MAX_POINTS), seed)
+            self.rows = _chosen_blocks(len(train), min(int(len(train) * share), _MAX_POINTS), seed, block=block)
             self.train_rows = np.setdiff1d(everything, self.rows)
 
     def __len__(self) -> int:
@@ -48,6 +68,15 @@ class ValidationPart:
             _, ids = model.top(query_batch(batch.queries, model.device), ks[-1])
             metrics.update(ids.cpu().numpy(), batch.labels)
         return {name: value for name, value in metrics.compute().items() if name.startswith("P@")}
+
+
+def _chosen_blocks(num_rows: int, count: int, seed: int, *, block: int) -> Int64:
+    """About ``count`` (half a block more or less) ascending row numbers, in runs of ``block``."""
+    if block == 1:
+        return _chosen(num_rows, count, seed)
+    blocks = _chosen(-(-num_rows // block), round(count / block), seed)
+    rows = (blocks[:, None] * block + np.arange(block)).ravel()
+    return rows[rows < num_rows]
 
 
 def _chosen(num_rows: int, count: int, seed: int) -> Int64:
