@@ -27,6 +27,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "no maps": {"depth": 0, "top": 3},
     "linear": {"kind": "linear", "class_rate": 1.0},
     "no validation": {"validation": 0.0, "epochs": 1.7},
+    "pools of each point": {"shared_pool": False, "top": 2},
 }
 
 

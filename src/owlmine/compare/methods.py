@@ -37,7 +37,7 @@ class Method:
     knobs: tuple[str, ...]
     """Which parts of a setting are searched, in this order."""
     starts: tuple[Setting, ...]
-    """Where the search begins; for those below: a start of its own, and one that all methods share but for the scale."""
+    """Where the search begins: below, at a start of its own and at one that all share but for the scale."""
     own: tuple[tuple[str, Any], ...] = ()
     """Other options of training in which the method differs, such as ("surrogate", "logistic")."""
 

@@ -11,6 +11,7 @@ from owlmine.data.rows import Int64
 from owlmine.data.store import Split
 from owlmine.mining.hardest_classes import have_triton
 from owlmine.model.retriever import Retriever
+from owlmine.train.objective import PoolObjective
 from owlmine.train.options import TrainOptions
 from owlmine.train.step import TrainingStep
 
@@ -20,6 +21,9 @@ class Step(Protocol):
 
     def __call__(self, rows: Int64, *, number: int, progress: float) -> Tensor:
         """Mean loss (0-d, on the device) of the points with these row numbers. ``progress``: share of the run."""
+
+    def grow(self, pool_size: int) -> None:
+        """From now on pools have this size. For losses that mine."""
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything that changes during training besides the model's tensors."""
@@ -37,6 +41,11 @@ class HostStep:
 
     def __call__(self, rows: Int64, *, number: int, progress: float) -> Tensor:
         return self._learn(self._split.batch(rows), number=number, progress=progress)
+
+    def grow(self, pool_size: int) -> None:
+        objective = self._learn.objective
+        assert isinstance(objective, PoolObjective)
+        objective.pool_size = pool_size
 
 
 def choose_step(model: Retriever, options: TrainOptions, split: Split, tell: Callable[[str], None]) -> Step:

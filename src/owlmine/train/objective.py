@@ -25,6 +25,7 @@ from owlmine.losses.modules.softmax import MinedSoftmax
 from owlmine.mining import BatchPool, draw_batch_pool, known_in_batch_pool
 from owlmine.model.row_table import RowTable
 from owlmine.train.options import MAX_POOL, TrainOptions
+from owlmine.train.point_pools import PointPoolObjective
 from owlmine.train.pool_mining import PoolMiner
 
 # What a pool costs on two cores grows with it; what it brings flattens out.
@@ -164,6 +165,8 @@ def make_objective(options: TrainOptions, classes: RowTable) -> Objective:
     # A loss that refuses scores which are not numbers could tell neither the step nor what to do about it.
     built.validate = False
     if entry.inputs == "classes":
+        if options.pool_start:
+            raise ValueError(f"pool_start is {options.pool_start}; wanted 0 with a loss over all classes")
         return ClassObjective(cast(ClassLoss, built), classes, exclude_known=options.exclude_known)
     loss, kept = cast(PoolLoss, built), None
     if options.loss in ("bowl", "powl"):
@@ -175,7 +178,15 @@ def make_objective(options: TrainOptions, classes: RowTable) -> Objective:
         loss.weights = own
     elif isinstance(loss, MinedSoftmax):
         kept = options.top
-    return PoolObjective(loss, classes, pool_size=pool_size, kept=kept, exclude_known=options.exclude_known)
+    if options.pool_start:
+        if kept is None:
+            raise ValueError(f"pool_start is {options.pool_start}; wanted 0 with a loss in which the whole pool counts")
+        if options.pool_start > pool_size:
+            raise ValueError(f"pool_start is {options.pool_start}; wanted at most the pool of {pool_size}")
+    kind = PoolObjective if options.shared_pool else PointPoolObjective
+    return kind(
+        loss, classes, pool_size=options.pool_start or pool_size, kept=kept, exclude_known=options.exclude_known
+    )
 
 
 def _rank_weights(options: TrainOptions, pool_size: int) -> RankWeights:

@@ -29,6 +29,8 @@ class TrainOptions:
     loss: str = _loss("bowl", f"Loss: {', '.join(TRAINABLE)}.")
     top: int = _loss(1, "How many of the hardest negatives count, for losses that mine.")
     pool: int = _loss(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
+    pool_start: int = _loss(0, "Pool of the first steps, doubled up to --pool as mistakes become rare (0: no growth).")
+    shared_pool: bool = _loss(True, "One pool for a batch (off: one for each point, as in the paper; far slower).")
     surrogate: str = _loss("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
     scale: float = _loss(1.0, "Factor on scores inside the loss.")
     learn_scale: bool = _loss(False, "Learn the factor on scores.")
@@ -61,6 +63,8 @@ class TrainOptions:
             ("loss", self.loss in TRAINABLE, f"one of {', '.join(TRAINABLE)}"),
             ("top", self.top >= 1, "1 or more"),
             ("pool", self.pool >= 0, "0 or more"),
+            ("pool_start", self.pool_start == 0 or self.pool_start >= max(self.top, 2), "0, or at least 2 and --top"),
+            ("pool_start", self.pool_start == 0 or self.shared_pool, "0 with a pool for each point"),
             ("surrogate", self.surrogate in surrogate_names(), f"one of {', '.join(surrogate_names())}"),
             ("scale", self.scale > 0, "above 0"),
             ("power", self.power >= 0, "0 or more"),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from owlmine.data.batches import Batches
+from owlmine.data.rows import Int64
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
 from owlmine.model.device import choose_device
@@ -26,6 +27,7 @@ from owlmine.train.event_file import FOLDER, EventFile
 from owlmine.train.finite import NotFinite, first_not_finite
 from owlmine.train.optimizers import rate_factor
 from owlmine.train.options import TrainOptions
+from owlmine.train.pool_growth import LOOK_EVERY, PoolGrowth, pool_growth
 from owlmine.train.progress import Clock, Progress, Reporter, RunSize
 from owlmine.train.run_folder import is_run_of, recipe, remove_working_files, run_description, working_in
 from owlmine.train.stopping import Stopped, StopSignal
@@ -58,6 +60,7 @@ class Trainer:
             store["train"], batch_size=options.batch_size, seed=options.seed, rows=self.validation.train_rows
         )
         self.num_steps = max(round(options.epochs * len(self.batches)), 1)
+        self._growth = pool_growth(options, num_classes=store.num_classes, device=self.device)
         self.step = 0
         self.history: list[dict[str, Any]] = []
         self._best = BestWeights(out / "best.safetensors")
@@ -107,6 +110,9 @@ class Trainer:
         bad = torch.full((), -1, device=self.device)
         while self.step < self.num_steps and not self._out_of_patience():
             rows = self.batches.next_rows()
+            # Before the batch is learned, which would hide its mistakes.
+            if self._growth is not None and self.step % LOOK_EVERY == 0:
+                self._look_at_pool(self._growth, rows)
             loss = self.learn(rows, number=self.step, progress=self.step / self.num_steps)
             self.step += 1
             self._epoch_loss += loss
@@ -127,6 +133,11 @@ class Trainer:
                 clock.saved()
             if asked is not None and self.step < self.num_steps and not self._out_of_patience():
                 raise Stopped(asked, f"stopped at step {self.step:,} of {self.num_steps:,}; go on with --resume")
+
+    def _look_at_pool(self, growth: PoolGrowth, rows: Int64) -> None:
+        if growth.look(self.model, self.store["train"].batch(rows), number=self.step):
+            self.learn.grow(growth.size)
+            self.reporter.message(f"after step {self.step:,} the pool grows to {growth.size:,}")
 
     def _look(self, clock: Clock, loss: float) -> None:
         progress = self._report(clock, loss)
@@ -239,6 +250,7 @@ class Trainer:
             "best": self._best.state_dict(),
             "history": self.history,
             "seconds": self._seconds_before,
+            "growth": None if self._growth is None else self._growth.state_dict(),
         }
 
     def _restore(self, checkpoint: FoundCheckpoint) -> None:
@@ -251,6 +263,9 @@ class Trainer:
         )
         self.batches.load_state_dict(checkpoint.state["batches"])
         self._best.load_state_dict(checkpoint.state["best"])
+        if self._growth is not None:
+            self._growth.load_state_dict(checkpoint.state["growth"])
+            self.learn.grow(self._growth.size)
         self.history, self.step = checkpoint.state["history"], checkpoint.step
         self._seconds_before = checkpoint.state["seconds"]
         remove_unfinished(self.out)
