@@ -9,12 +9,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from owlmine.kernels.bags import DeviceRows, add_to_bags, sum_bags
+from owlmine.kernels.class_passes import Passes
 from owlmine.kernels.class_rows import kept_scores, query_gradients, update_classes
 from owlmine.kernels.exclusions import Exclusions
+from owlmine.kernels.pool_classes import Pool, PoolForm, pool_class_step
 from owlmine.kernels.pool_rows import excluded_from_pool, pool_rows
 from owlmine.kernels.unit_rows import unit_rows, unit_rows_back
+from owlmine.losses.modules import PooledOneVsAll, PoolLoss, SampledSoftmax, negative_sampling_loss
+from owlmine.losses.surrogates import surrogate_names
 from owlmine.mining import hardest
 from owlmine.mining.permutation import permuted
+from owlmine.train.pool_forms import pool_form
 
 # Of sums of up to a thousand products of unit vectors in float32.
 ERROR = 2e-5
@@ -119,10 +124,62 @@ def check_class_rows() -> Found:
         yield f"their copy, {kept}", float((copy != table.bfloat16()).sum())
 
 
+def check_pool_classes() -> Found:
+    """Losses on a whole pool, in blocks: in float32 nearly exact, in bfloat16 but for the rounding of slopes."""
+    num_classes, width = 9_001, 4_133
+    for phi in surrogate_names():
+        for kind in ("bowl", "powl"):
+            yield from _pool_loss(negative_sampling_loss(pool_size=width, kind=kind, phi=phi, scale=2.0))
+    for made in (SampledSoftmax, PooledOneVsAll):
+        yield from _pool_loss(made(num_classes=num_classes, pool_size=width, scale=9.0))
+
+
+def _pool_loss(
+    loss: PoolLoss, *, num_classes: int = 9_001, width: int = 4_133, num_queries: int = 333, dim: int = 136
+) -> Found:
+    # Vectors on the grid of bfloat16: what is left are the errors of the arithmetic.
+    queries, classes = units(num_queries, dim).bfloat16().float(), units(num_classes, dim).bfloat16().float()
+    positives = torch.randint(num_classes, (num_queries,), device="cuda")
+    listed = torch.cat([positives[:, None], torch.randint(num_classes, (num_queries, 7), device="cuda")], dim=1)
+    number = int(torch.randint(2**32, ()))
+    pool = permuted(torch.arange(width), key=number, num_classes=num_classes).cuda()
+    own = (queries.double() * classes[positives].double()).sum(dim=1).requires_grad_()
+    scores = (queries.double() @ classes[pool].double().T).requires_grad_()
+    losses = loss.of_each_point(own, scores, (pool[None, :, None] == listed[:, None, :]).any(dim=2))
+    own_slopes, slopes = torch.autograd.grad(losses.sum(), (own, scores))
+    wanted = slopes @ classes[pool].double() + own_slopes[:, None] * classes[positives].double()
+    moves = torch.zeros(num_classes, dim, dtype=torch.float64, device="cuda")
+    moves.index_add_(0, pool, slopes.T @ queries.double())
+    moves.index_add_(0, positives, own_slopes[:, None] * queries.double())
+    form = pool_form(loss)
+    assert isinstance(form, PoolForm)
+    # Of a million scores some lie so near to a kink of the ramp, at 0, that they fall on its other side.
+    kink = 1e-4 if form.kind == "ramp" else 0.0
+    for operands, spare in ((torch.float32, kink), (torch.bfloat16, kink + 2.0**-8)):
+        table = classes.clone()
+        found, gradients = pool_class_step(
+            queries,
+            table,
+            positives,
+            torch.tensor([-0.1], device="cuda"),
+            form=form,
+            pool=Pool(torch.tensor([number], device="cuda"), width),
+            excluded=Exclusions.of_padded(listed),
+            key=torch.tensor([5], device="cuda"),
+            passes=Passes(chunk=1000, operands=operands),
+        )
+        name = f"{form.kind}{', pairwise' if form.pairwise else ''}, {operands}"
+        truth = functional.normalize(classes.double() - 0.1 * moves, dim=1)
+        truth = torch.where((moves != 0).any(dim=1, keepdim=True), truth, classes.double())
+        yield f"{name}: losses", float(((found - losses) / losses.clamp_min(1e-3)).abs().max())
+        yield f"{name}: gradients", max(0.0, float((gradients - wanted).norm() / wanted.norm()) - spare)
+        yield f"{name}: rows", max(0.0, float((table - truth).norm() / (0.1 * moves).norm()) - spare)
+
+
 def run_all() -> int:
     """How many disagreed."""
     wrong = 0
-    for check in (check_hardest, check_pool, check_bags, check_class_rows):
+    for check in (check_hardest, check_pool, check_bags, check_class_rows, check_pool_classes):
         errors = list(check())
         bad = [(name, error) for name, error in errors if not error <= ERROR]
         wrong += len(bad)

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from owlmine.kernels.all_classes import Passes, all_class_losses, all_class_step
-from owlmine.kernels.class_sums import Tiling, class_sums
+from owlmine.kernels.all_classes import all_class_losses, all_class_step
+from owlmine.kernels.class_passes import Passes
+from owlmine.kernels.class_sums import class_sums
 from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.move_rows import move_rows
+from owlmine.kernels.negative_terms import NegativeTerms
+from owlmine.kernels.tile_scores import Tiling
 from owlmine.losses import (
     one_vs_all_loss,
     one_vs_all_loss_reference,
@@ -311,14 +314,14 @@ def test_sums_keep_small_terms(logit: float, dtype: torch.dtype) -> None:
     queries_ND[:, 0] = 0.5
     classes_KD = torch.ones(40, 8, dtype=dtype, device=DEVICE)
     x = torch.tensor(logit, dtype=torch.float64)
-    for softmax, whole in ((True, x + torch.tensor(16.0).log()), (False, 16 * functional.softplus(x))):
+    for kind, whole in (("softmax", x + torch.tensor(16.0).log()), ("logistic", 16 * functional.softplus(x))):
         sums_MN = torch.full((3, 3), torch.nan, device=DEVICE)
         tiling = Tiling(tile_n=16, tile_k=16, tile_d=16)
         # The scale is above 0: the sign is the score's.
         signed = queries_ND if logit >= 0 else -queries_ND
         scale = number(2 * abs(logit) or 1e-30)
-        class_sums(signed, classes_KD, scale, sums_MN, softmax=softmax, tiling=tiling)
-        part = x + torch.tensor(8.0).log() if softmax else whole / 2
+        class_sums(signed, classes_KD, NegativeTerms(kind, scale), sums_MN, tiling=tiling)
+        part = x + torch.tensor(8.0).log() if kind == "softmax" else whole / 2
         wanted = torch.stack([whole, whole, part])[:, None].expand(3, 3)
         torch.testing.assert_close(sums_MN.double().cpu(), wanted.double(), rtol=2e-5, atol=0)
 
@@ -395,7 +398,7 @@ def test_rounding_at_random_keeps_the_mean() -> None:
     ups = []
     for key in range(100):
         rows_CD = before_CD.clone()
-        move_rows(rows_CD, steps_CD, number(0.01), copy_CD=None, key=number(key, torch.int64), first=key % 7)
+        move_rows(rows_CD, steps_CD, number(0.01), key=number(key, torch.int64), first=key % 7)
         up_CD = (rows_CD.double() - low_CD) / (high_CD - low_CD)
         assert ((up_CD == 0) | (up_CD == 1)).float().mean() > 0.99
         ups.append(up_CD)
@@ -415,7 +418,7 @@ def test_broken_gradients_show(dtype: torch.dtype) -> None:
     rows_CD = functional.normalize(torch.ones(3, 8, device=DEVICE)).to(dtype)
     gradients_CD = torch.zeros(3, 8, device=DEVICE)
     gradients_CD[1, 2] = torch.nan
-    move_rows(rows_CD, gradients_CD, number(-0.1), copy_CD=None, key=number(1, torch.int64), first=0)
+    move_rows(rows_CD, gradients_CD, number(-0.1), key=number(1, torch.int64), first=0)
     assert rows_CD.isnan().any(dim=1).tolist() == [False, True, False]
 
 

@@ -9,17 +9,19 @@ import pytest
 import torch
 from torch.nn import functional
 
+from owlmine.data.rows import SparseRows
 from owlmine.data.store import SparseTable, Split
 from owlmine.kernels.exclusions import Exclusions
 from owlmine.losses.modules import PoolLoss
+from owlmine.mining import BatchPool
 from owlmine.mining.permutation import permuted
 from owlmine.model import ModelShape, Retriever
 from owlmine.train.choose_step import HostStep, choose_step
-from owlmine.train.class_sides import PoolSide, StepInputs
+from owlmine.train.class_sides import BlockedPoolSide, PoolSide, StepInputs, pool_side
 from owlmine.train.fused_step import FusedStep, why_not_fused
-from owlmine.train.objective import PoolObjective, make_objective
+from owlmine.train.objective import PoolObjective, make_objective, padded_labels
 from owlmine.train.options import TrainOptions
-from owlmine.train.step import TrainingStep
+from owlmine.train.step import TrainingStep, step_seed
 
 NUM_POINTS, NUM_FEATURES, NUM_CLASSES, DIM = 60, 40, 30, 16
 
@@ -90,15 +92,25 @@ def test_all_classes_come_near_the_plain_step(loss: str, device: str) -> None:
         assert float((moved - moved_here).norm() / moved.norm()) < 0.05, name
 
 
-@pytest.mark.parametrize("loss", ["negative-sampling-bowl", "sampled-softmax", "pooled-one-vs-all"])
-def test_a_whole_pool_against_autograd(loss: str, device: str) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "kind"),
+    [
+        ({"loss": "negative-sampling-bowl"}, BlockedPoolSide),
+        ({"loss": "sampled-softmax"}, BlockedPoolSide),
+        ({"loss": "pooled-one-vs-all"}, BlockedPoolSide),
+        ({"loss": "bowl", "top": 2, "tail": 0.01}, PoolSide),
+        ({"loss": "semi-hard"}, PoolSide),
+    ],
+)
+def test_a_whole_pool_against_autograd(chosen: dict[str, Any], kind: type, device: str) -> None:
     width, num_points, factor = 12, 7, -0.05
-    options = _options(loss=loss, pool=width)
+    options = _options(pool=width, **chosen)
     torch.manual_seed(0)
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
     objective = make_objective(options, model.classes)
     assert isinstance(objective, PoolObjective)
-    side = PoolSide(objective.loss, model.classes, pool_size=width)
+    side = pool_side(objective.loss, model.classes, pool_size=width)
+    assert type(side) is kind
     queries = functional.normalize(torch.randn(num_points, DIM, device=device), dim=1).bfloat16().float()
     positives = torch.randint(NUM_CLASSES, (num_points,), device=device)
     before = model.classes.weight.bfloat16().float()
@@ -125,6 +137,44 @@ def test_a_whole_pool_against_autograd(loss: str, device: str) -> None:
     touched[torch.cat([pool, positives])] = True
     assert torch.equal(model.classes.weight[~touched], before[~touched])
     assert torch.allclose(model.classes.weight[touched], wanted[touched], atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"loss": "negative-sampling-bowl"},
+        {"loss": "negative-sampling-powl", "surrogate": "logistic", "scale": 3.0},
+        {"loss": "sampled-softmax", "scale": 5.0},
+    ],
+)
+def test_steps_on_a_whole_pool_track_the_plain_ones(
+    chosen: dict[str, Any], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plain step is given the pools that the kernels draw; operands of the kernels are rounded to bfloat16."""
+    options, split = _options(pool=17, batch_size=8, feature_rate=0.1, **chosen), _split()
+    shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM)
+    plain, fused = Retriever.new(shape, seed=0, device=device), Retriever.new(shape, seed=0, device=device)
+    plain_step, fused_step = TrainingStep(plain, options), FusedStep(fused, options, split)
+
+    def same_pool(*_: Any, **__: Any) -> BatchPool:
+        key = step_seed(options.seed, 3 * number + 1) & 0xFFFFFFFF
+        ids = permuted(torch.arange(17), key=key, num_classes=NUM_CLASSES).sort().values.to(device)
+        return BatchPool(ids, torch.zeros(8), torch.zeros(()))
+
+    def hidden(_: PoolObjective, pool: BatchPool, labels: SparseRows) -> torch.Tensor:
+        return (pool.shared_ids[None, :, None] == padded_labels(labels, pool.shared_ids.device)[:, None, :]).any(dim=2)
+
+    monkeypatch.setattr("owlmine.train.objective.draw_batch_pool", same_pool)
+    monkeypatch.setattr(PoolObjective, "_mask", hidden)
+    order = np.random.default_rng(1).permutation(NUM_POINTS)
+    for number in range(2):
+        rows = order[8 * number : 8 * (number + 1)]
+        wanted = plain_step(split.batch(rows), number=number, progress=0.1)
+        assert float(fused_step(rows, number=number, progress=0.1)) == pytest.approx(float(wanted), rel=0.005)
+    start = Retriever.new(shape, seed=0, device=device).tensors()
+    for name, tensor in plain.tensors().items():
+        moved, moved_here = tensor - start[name], fused.tensors()[name] - start[name]
+        assert float((moved - moved_here).norm() / moved.norm()) < 0.03, name
 
 
 def _by_autograd(
@@ -156,6 +206,20 @@ def test_a_bfloat16_table_stays_one(device: str) -> None:
     assert torch.allclose(model.classes.weight.float().norm(dim=1), torch.ones((), device=device), atol=0.02)
 
 
+def test_a_grown_pool_is_as_one_of_that_size(device: str) -> None:
+    split, shape = _split(), ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM)
+    models = [Retriever.new(shape, seed=0, device=device) for _ in range(3)]
+    grown = FusedStep(models[0], _options(pool=20, pool_start=2, batch_size=8), split)
+    grown.grow(20)
+    whole = FusedStep(models[1], _options(pool=20, batch_size=8), split)
+    small = FusedStep(models[2], _options(pool=20, pool_start=2, batch_size=8), split)
+    losses = [float(step(np.arange(8), number=0, progress=0.0)) for step in (grown, whole, small)]
+    assert losses[0] == losses[1]
+    assert losses[0] != losses[2]
+    for name, tensor in models[0].tensors().items():
+        assert torch.allclose(tensor, models[1].tensors()[name], atol=1e-5), name
+
+
 def test_own_labels_are_never_mined(device: str) -> None:
     """Two classes only, both labels of every point: nothing is left to mine, and nothing breaks."""
     random = np.random.default_rng(0)
@@ -174,6 +238,7 @@ def test_own_labels_are_never_mined(device: str) -> None:
         ({"kind": "linear"}, "the model is linear"),
         ({"optimiser": "adaptive"}, "the optimiser is adaptive"),
         ({"learn_scale": True}, "the scale is learned"),
+        ({"shared_pool": False}, "each point has a pool of its own"),
         ({"loss": "full-bowl"}, "there is no kernel for full-bowl"),
         ({"dim": 12}, "the dimension is not a multiple of 8"),
     ],

@@ -4,48 +4,29 @@ softmax:     loss = log Σ_y exp(c s_y) - c s_p
 one-vs-all:  loss = Σ_y log(1 + exp(c s_y)) - c s_p        (log(1 + e^x) - x = log(1 + e^-x) for the positive p)
 
 with s_y = <query, row of class y>. The losses are those of ``owlmine.losses.softmax_loss`` and ``one_vs_all_loss``, of
-operands rounded to ``Passes.operands``. A step takes two passes over the table: one for the sums, one that goes through
-chunks of classes, each of which gives its share of the queries' gradients and is then moved by its own.
+operands rounded to ``Passes.operands``. A step of softmax takes both passes of ``class_passes`` over the table, one of
+one-vs-all the second alone.
 
-Memory beside the table: N x C slopes, C x D gradients and, where the table is not readable as it is, C x D operands;
-N x M sums, M = K / 128.
-
-Shapes: N queries, K classes, C classes of a chunk, D dimension, M tiles of classes.
+Shapes: N queries, K classes, D dimension.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
-import triton
 from torch import Tensor
-from torch.nn import functional
 
-from owlmine.kernels.class_slopes import class_slopes, set_known_slopes
-from owlmine.kernels.class_sums import FLOAT32_TILING, Tiling, class_sums, recount_without
+from owlmine.kernels.class_passes import KnownSlopes, Passes, pass_of_slopes, pass_of_sums
 from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.move_rows import move_rows
+from owlmine.kernels.negative_terms import NegativeTerms
+from owlmine.kernels.operands import operand
 
 AllClassLoss = Literal["softmax", "one-vs-all"]
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-
-@dataclass(frozen=True)
-class Passes:
-    """How the passes over the table are made."""
-
-    chunk: int = 32_768
-    """Classes whose slopes are in memory at a time: 64 MiB of them for 1,024 queries. Rounded up to whole tiles."""
-    operands: torch.dtype = torch.bfloat16
-    """Type of queries, classes and slopes in the products; float32 is close to exact and several times slower."""
-    sums: Tiling | None = None
-    slopes: Tiling | None = None
-    """None: what suits the operands."""
-
-
-DEFAULT_PASSES = Passes()
+_DEFAULT_PASSES = Passes()
 
 
 @torch.no_grad()
@@ -57,13 +38,14 @@ def all_class_losses(
     loss: AllClassLoss = "softmax",
     scale: float | Tensor = 1.0,
     excluded: Exclusions | None = None,
-    passes: Passes = DEFAULT_PASSES,
+    passes: Passes = _DEFAULT_PASSES,
 ) -> Tensor:
     """Losses [N], float32. ``positives_N``: int64, each a class (not checked: that would wait for the device).
 
     Classes that a query excludes do not count, but for its positive. ``scale`` may be a float32 on the device.
     """
-    return _Batch(queries_ND, classes_KD, positives_N, loss, scale, excluded, passes).losses()[0]
+    batch = _Batch(queries_ND, classes_KD, positives_N, loss, scale, excluded, passes)
+    return batch.losses(batch.sums())
 
 
 @torch.no_grad()
@@ -78,7 +60,7 @@ def all_class_step(
     excluded: Exclusions | None = None,
     copy_KD: Tensor | None = None,
     key: Tensor | None = None,
-    passes: Passes = DEFAULT_PASSES,
+    passes: Passes = _DEFAULT_PASSES,
 ) -> tuple[Tensor, Tensor]:
     """Losses [N] and their gradients with respect to the queries [N, D], both float32; moves the class table.
 
@@ -92,31 +74,19 @@ def all_class_step(
     _check_table(classes_KD, copy_KD, factor, key, passes)
     source_KD = classes_KD if copy_KD is None else copy_KD
     batch = _Batch(queries_ND, source_KD, positives_N, loss, scale, excluded, passes)
-    losses_N, sums_N, positive_slopes_N = batch.losses()
-    num_queries, width = batch.queries_ND.shape
-    num_classes, dim = classes_KD.shape
-    chunk = min(batch.chunk, triton.cdiv(num_classes, 16) * 16)
-    slopes_NC = torch.empty(num_queries, chunk, dtype=passes.operands, device=queries_ND.device)
-    gradients_ND = torch.zeros(num_queries, width, dtype=torch.float32, device=queries_ND.device)
-    for first in range(0, num_classes, chunk):
-        here = slice(first, min(first + chunk, num_classes))
-        rows_CD = _operand(source_KD[here], passes.operands)
-        own_NC = slopes_NC[:, : len(rows_CD)]
-        class_slopes(
-            batch.queries_ND, rows_CD, sums_N, batch.scale, own_NC, softmax=batch.softmax, tiling=batch.slopes_tiling
-        )
-        set_known_slopes(own_NC, positives_N, positive_slopes_N, first=first, excluded=excluded)
-        # Before the rows move: they may be the operand itself.
-        gradients_ND += _product(own_NC, rows_CD)
-        move_rows(
-            classes_KD[here],
-            _product(own_NC.T, batch.queries_ND),
-            factor,
-            copy_CD=None if copy_KD is None else copy_KD[here],
-            key=key,
-            first=first,
-        )
-    return losses_N, gradients_ND[:, :dim].contiguous()
+
+    def move(here: slice, gradients_CD: Tensor) -> None:
+        copy_CD = None if copy_KD is None else copy_KD[here]
+        move_rows(classes_KD[here], gradients_CD, factor, copy_KD=copy_CD, key=key, first=here.start)
+
+    if loss == "softmax":
+        sums_N = batch.sums()
+        losses_N = batch.losses(sums_N)
+        gradients_ND, _ = batch.slopes(batch.scale * torch.expm1(-losses_N), move, offsets_N=sums_N)
+    else:
+        gradients_ND, sums_N = batch.slopes(-batch.scale * torch.sigmoid(-batch.logits_N), move)
+        losses_N = batch.losses(sums_N)
+    return losses_N, gradients_ND[:, : classes_KD.shape[1]].contiguous()
 
 
 class _Batch:
@@ -133,69 +103,49 @@ class _Batch:
         passes: Passes,
     ) -> None:
         _check_batch(queries_ND, classes_KD, positives_N, loss, scale, excluded, passes)
-        suited = FLOAT32_TILING if passes.operands == torch.float32 else Tiling()
-        self.sums_tiling, self.slopes_tiling = passes.sums or suited, passes.slopes or suited
-        self.chunk = triton.cdiv(passes.chunk, self.sums_tiling.tile_k) * self.sums_tiling.tile_k
-        self.operands, self.softmax = passes.operands, loss == "softmax"
-        self.queries_ND, self.classes_KD = _operand(queries_ND, self.operands), classes_KD
-        self.positives_N, self.excluded = positives_N, excluded
+        self._passes, self._softmax = passes, loss == "softmax"
+        self._queries_ND, self._classes_KD = operand(queries_ND, passes.operands), classes_KD
+        self._positives_N, self._excluded = positives_N, excluded
         if isinstance(scale, Tensor):
             self.scale = scale.float().reshape(())
         else:
             self.scale = torch.full((), scale, dtype=torch.float32, device=queries_ND.device)
+        rows_ND = operand(classes_KD.index_select(0, positives_N), passes.operands)
+        self.logits_N = self.scale * (self._queries_ND.float() * rows_ND.float()).sum(dim=1)
 
-    def losses(self) -> tuple[Tensor, Tensor, Tensor]:
-        """[N] each: the losses, what they add up over all classes, and the slopes of the positives."""
-        rows_ND = _operand(self.classes_KD.index_select(0, self.positives_N), self.operands)
-        logits_N = self.scale * (self.queries_ND.float() * rows_ND.float()).sum(dim=1)
-        sums_N = self._sums()
+    def sums(self) -> Tensor:
+        """What the loss adds up over all classes, the positive among them [N]."""
+        return pass_of_sums(
+            self._queries_ND,
+            self._classes_KD,
+            self._terms(None),
+            self._excluded,
+            passes=self._passes,
+            but_for_N=self._positives_N,
+        )[0]
+
+    def losses(self, sums_N: Tensor) -> Tensor:
         # Neither loss is negative; a difference of rounded numbers may be.
-        losses_N = (sums_N - logits_N).clamp_(min=0)
-        if self.softmax:
-            return losses_N, sums_N, self.scale * torch.expm1(-losses_N)
-        return losses_N, sums_N, -self.scale * torch.sigmoid(-logits_N)
+        return (sums_N - self.logits_N).clamp_(min=0)
 
-    def _sums(self) -> Tensor:
-        num_classes, tile_k = len(self.classes_KD), self.sums_tiling.tile_k
-        shape = triton.cdiv(num_classes, tile_k), len(self.queries_ND)
-        sums_MN = torch.empty(shape, dtype=torch.float32, device=self.queries_ND.device)
-        part = num_classes if _is_operand(self.classes_KD, self.operands) else self.chunk
-        for first in range(0, num_classes, part):
-            rows_CD = _operand(self.classes_KD[first : first + part], self.operands)
-            own_MN = sums_MN[first // tile_k : triton.cdiv(first + len(rows_CD), tile_k)]
-            class_sums(self.queries_ND, rows_CD, self.scale, own_MN, softmax=self.softmax, tiling=self.sums_tiling)
-            if self.excluded is not None:
-                recount_without(
-                    self.excluded,
-                    self.queries_ND,
-                    rows_CD,
-                    self.positives_N,
-                    self.scale,
-                    own_MN,
-                    first=first,
-                    softmax=self.softmax,
-                    tile_k=tile_k,
-                )
-        return torch.logsumexp(sums_MN, dim=0) if self.softmax else sums_MN.sum(dim=0)
+    def slopes(
+        self, positive_slopes_N: Tensor, move: Callable[[slice, Tensor], None], *, offsets_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of the queries [N, D], and without offsets the sums [N]."""
+        return pass_of_slopes(
+            self._queries_ND,
+            self._classes_KD,
+            self._terms(offsets_N),
+            self.scale,
+            KnownSlopes(self._positives_N, positive_slopes_N, self._excluded),
+            move,
+            passes=self._passes,
+            counted=offsets_N is None,
+            but_for_N=self._positives_N,
+        )
 
-
-def _is_operand(rows: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the bulk copy engine can read the rows as they are: of this type, each at a multiple of 16 bytes."""
-    return rows.dtype == dtype and rows.shape[1] * dtype.itemsize % 16 == 0 and rows.data_ptr() % 16 == 0
-
-
-def _operand(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """The rows themselves where they can be read as they are, else a copy filled up with zeros."""
-    if _is_operand(rows, dtype):
-        return rows
-    return functional.pad(rows.to(dtype), (0, -rows.shape[1] % (16 // dtype.itemsize)))
-
-
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """In float32, whatever the type of the operands."""
-    if left.is_cuda and left.dtype != torch.float32:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return torch.mm(left.float(), right.float())
+    def _terms(self, offsets_N: Tensor | None) -> NegativeTerms:
+        return NegativeTerms("softmax" if self._softmax else "logistic", self.scale, offsets_N)
 
 
 def _check_batch(

@@ -17,6 +17,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from owlmine.kernels.launch import INTERPRETED, assert_contiguous, num_processors
+from owlmine.kernels.tile_scores import tile_scores
 
 TILE_K = 128
 """Classes of a tile: the largest block."""
@@ -50,15 +51,7 @@ def _block_maxima(
         # Neighbouring programs take the same classes and different queries: each class comes from memory once.
         first_n = (tile % tiles_n) * TILE_N
         first_k = (tile // tiles_n) * TILE_K
-        scores = tl.zeros((TILE_N, TILE_K), dtype=tl.float32)
-        for first_d in range(0, D, TILE_D):
-            queries = queries_desc.load([first_n, first_d])
-            classes = classes_desc.load([first_k, first_d])
-            if UPCAST:
-                queries = queries.to(tl.float32)
-                classes = classes.to(tl.float32)
-            # Without this a float32 product would be rounded to 10 bits.
-            scores = tl.dot(queries, classes.T, scores, input_precision="ieee")
+        scores = tile_scores(queries_desc, classes_desc, first_n, first_k, D, TILE_N, TILE_K, TILE_D, UPCAST, "ieee")
         ids = first_k + tl.arange(0, TILE_K)
         if first_k + TILE_K > num_classes:
             scores = tl.where((ids < num_classes)[None, :], scores, float("-inf"))

@@ -1,12 +1,15 @@
-"""The slopes of a loss over all classes, for consecutive classes: by how much the loss grows with each score.
+"""The slopes of a loss over many classes, for consecutive classes: by how much the loss grows with each score.
 
 softmax:     c (exp(c s_y - log Σ_j exp(c s_j)) - [y is the positive])
 one-vs-all:  c (1 / (1 + exp(-c s_y)) - [y is the positive])
 
-The product treats every class as a negative. What differs is a few entries of each row, written over afterwards: the
-positive, whose slope from its loss is exact where 1 - probability would cancel, and 0 at excluded classes.
+and so on for the other kinds of ``negative_terms``. The product treats every class as a negative. What differs is a few
+entries of each row, written over afterwards: the positive, whose slope from its loss is exact where 1 - probability
+would cancel, and 0 at excluded classes.
 
-Shapes: N queries, C consecutive classes, D dimension.
+Where the slopes do not depend on what the loss adds up, the same pass can give those sums too.
+
+Shapes: N queries, C consecutive classes, D dimension, M = ceil(C / TILE_K) tiles of classes.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from owlmine.kernels.class_sums import LOG2E, Tiling, described
 from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.launch import INTERPRETED, num_processors
+from owlmine.kernels.negative_terms import NegativeTerms, tile_slopes, tile_sums
+from owlmine.kernels.tile_scores import Tiling, described, tile_scores
 
 
 @triton.jit
@@ -25,41 +29,44 @@ def _class_slopes(
     queries_desc,
     classes_desc,
     slopes_desc,
-    log_sums_ptr,
+    offsets_ptr,
     scale_ptr,
+    weight_ptr,
+    sums_ptr,
     num_queries,
     num_classes,
     D: tl.constexpr,
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
     TILE_D: tl.constexpr,
-    SOFTMAX: tl.constexpr,
+    KIND: tl.constexpr,
+    HAS_OFFSETS: tl.constexpr,
+    HAS_SUMS: tl.constexpr,
     NUM_PROGRAMS: tl.constexpr,
     UPCAST: tl.constexpr,
     FLATTEN: tl.constexpr,
 ):
     scale = tl.load(scale_ptr)
-    factor = scale * LOG2E
+    weight = tl.load(weight_ptr)
     tiles_n = tl.cdiv(num_queries, TILE_N)
     num_tiles = tiles_n * tl.cdiv(num_classes, TILE_K)
     for tile in tl.range(tl.program_id(0), num_tiles, NUM_PROGRAMS, flatten=FLATTEN):
         # Neighbouring programs take the same classes and different queries: each class comes from memory once.
         first_n = (tile % tiles_n) * TILE_N
         first_k = (tile // tiles_n) * TILE_K
-        scores = tl.zeros((TILE_N, TILE_K), dtype=tl.float32)
-        for first_d in range(0, D, TILE_D):
-            queries = queries_desc.load([first_n, first_d])
-            classes = classes_desc.load([first_k, first_d])
-            if UPCAST:
-                queries = queries.to(tl.float32)
-                classes = classes.to(tl.float32)
-            scores = tl.dot(queries, classes.T, scores, input_precision="tf32x3")
-        if SOFTMAX:
-            rows = first_n + tl.arange(0, TILE_N)
-            log_sums = tl.load(log_sums_ptr + rows, mask=rows < num_queries, other=0.0) * LOG2E
-            slopes = scale * tl.exp2(scores * factor - log_sums[:, None])
-        else:
-            slopes = scale / (1.0 + tl.exp2(-factor * scores))
+        scores = tile_scores(queries_desc, classes_desc, first_n, first_k, D, TILE_N, TILE_K, TILE_D, UPCAST, "tf32x3")
+        rows = first_n + tl.arange(0, TILE_N)
+        offsets = scale
+        if HAS_OFFSETS:
+            offsets = tl.load(offsets_ptr + rows, mask=rows < num_queries, other=0.0)
+        if HAS_SUMS:
+            if first_k + TILE_K > num_classes:
+                ids = first_k + tl.arange(0, TILE_K)
+                scores = tl.where((ids < num_classes)[None, :], scores, float("-inf"))
+            places = (first_k // TILE_K).to(tl.int64) * num_queries + rows
+            sums = tile_sums(scores, offsets, scale, KIND, HAS_OFFSETS)
+            tl.store(sums_ptr + places, sums, mask=rows < num_queries)
+        slopes = weight * tile_slopes(scores, offsets, scale, KIND, HAS_OFFSETS)
         # In two halves: the buffer of a whole tile would leave no room for a second program on the processor.
         left, right = tl.split(tl.permute(tl.reshape(slopes, (TILE_N, 2, TILE_K // 2)), (0, 2, 1)))
         slopes_desc.store([first_n, first_k], left.to(slopes_desc.dtype))
@@ -100,36 +107,46 @@ def _set_known(
 def class_slopes(
     queries_ND: Tensor,
     classes_CD: Tensor,
-    log_sums_N: Tensor,
-    scale: Tensor,
+    terms: NegativeTerms,
+    weight: Tensor,
     slopes_NC: Tensor,
     *,
-    softmax: bool,
     tiling: Tiling,
+    sums_MN: Tensor | None = None,
 ) -> None:
-    """Fills ``slopes_NC``, in its own type, as if every class were a negative.
+    """Fills ``slopes_NC``, in its own type, as if every class were a negative: ``weight`` (one float32 on the device)
+    times the slopes by x. A slope by the score has the scale in its weight.
 
-    Operands and ``scale`` as in ``class_sums``; ``log_sums_N`` counts for softmax alone. ``slopes_NC`` may be part of
-    wider rows, each of whole 16 bytes.
+    Operands as in ``class_sums``; the offsets of softmax are the logarithms of its sums. ``slopes_NC`` may be part of
+    wider rows, each of whole 16 bytes. ``sums_MN`` gets what ``class_sums`` gives; not for softmax.
     """
     num_queries, dim = queries_ND.shape
     num_classes = len(classes_CD)
     assert slopes_NC.shape == (num_queries, num_classes), (slopes_NC.shape, num_queries, num_classes)
-    tiles = triton.cdiv(num_queries, tiling.tile_n) * triton.cdiv(num_classes, tiling.tile_k)
+    tiles_k = triton.cdiv(num_classes, tiling.tile_k)
+    if sums_MN is not None:
+        assert terms.kind != "softmax"
+        assert sums_MN.shape == (tiles_k, num_queries), (sums_MN.shape, tiles_k, num_queries)
+        assert sums_MN.is_contiguous()
+    tiles = triton.cdiv(num_queries, tiling.tile_n) * tiles_k
     programs = min(tiles, num_processors(queries_ND.device) * tiling.per_processor)
     _class_slopes[(programs,)](
         described(queries_ND, [tiling.tile_n, tiling.tile_d]),
         described(classes_CD, [tiling.tile_k, tiling.tile_d]),
         described(slopes_NC, [tiling.tile_n, tiling.tile_k // 2]),
-        log_sums_N,
-        scale,
+        terms.scale if terms.offsets_N is None else terms.offsets_N,
+        terms.scale,
+        weight,
+        terms.scale if sums_MN is None else sums_MN,
         num_queries,
         num_classes,
         D=dim,
         TILE_N=tiling.tile_n,
         TILE_K=tiling.tile_k,
         TILE_D=tiling.tile_d,
-        SOFTMAX=softmax,
+        KIND=terms.kind,
+        HAS_OFFSETS=terms.offsets_N is not None,
+        HAS_SUMS=sums_MN is not None,
         NUM_PROGRAMS=programs,
         UPCAST=INTERPRETED,
         FLATTEN=tiling.flatten,

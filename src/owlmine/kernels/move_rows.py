@@ -1,6 +1,6 @@
-"""Consecutive class rows moved by their gradients and scaled back to length 1.
+"""Class rows moved by their gradients and scaled back to length 1: consecutive ones, or those with given ids.
 
-Shapes: C rows, D dimension.
+Shapes: K rows of a table, C that move, D dimension.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 def _move_rows(
     rows_ptr,
     copy_ptr,
+    ids_ptr,
     gradients_ptr,
     factor_ptr,
     key_ptr,
@@ -24,14 +25,17 @@ def _move_rows(
     D: tl.constexpr,
     TILE_C: tl.constexpr,
     TILE_D: tl.constexpr,
+    HAS_IDS: tl.constexpr,
     HAS_COPY: tl.constexpr,
     ROUND_AT_RANDOM: tl.constexpr,
 ):
     rows = tl.program_id(0).to(tl.int64) * TILE_C + tl.arange(0, TILE_C)
     dims = tl.arange(0, TILE_D)
     here = (rows < num_rows)[:, None] & (dims < D)[None, :]
-    places = rows[:, None] * D + dims[None, :]
     gradients = tl.load(gradients_ptr + rows[:, None] * gradient_stride + dims[None, :], mask=here, other=0.0)
+    if HAS_IDS:
+        rows = tl.load(ids_ptr + rows, mask=rows < num_rows, other=0)
+    places = rows[:, None] * D + dims[None, :]
     steps = tl.load(factor_ptr) * gradients
     # A row that does not move is not scaled or rounded anew either. NaN differs from 0: it shows in the table.
     moves = tl.max((steps != 0.0).to(tl.int32), axis=1) > 0
@@ -54,15 +58,27 @@ def _move_rows(
 
 
 def move_rows(
-    rows_CD: Tensor, gradients_CD: Tensor, factor: Tensor, *, copy_CD: Tensor | None, key: Tensor | None, first: int
+    rows_KD: Tensor,
+    gradients_CD: Tensor,
+    factor: Tensor,
+    *,
+    copy_KD: Tensor | None = None,
+    ids_C: Tensor | None = None,
+    key: Tensor | None,
+    first: int = 0,
 ) -> None:
-    """row += factor * gradient, scaled back to length 1; the rows are those of the classes from ``first`` on."""
-    num_rows, dim = rows_CD.shape
+    """row += factor * gradient, scaled back to length 1; the rows are those of the classes from ``first`` on.
+
+    ``ids_C`` (int64, distinct): which rows the gradients are of, where they are not those in order.
+    """
+    num_rows, dim = len(gradients_CD), rows_KD.shape[1]
+    assert num_rows == (len(rows_KD) if ids_C is None else len(ids_C)), (num_rows, len(rows_KD))
     tile_d = max(triton.next_power_of_2(dim), 8)
     tile_c = max(1, 4096 // tile_d)
     _move_rows[(triton.cdiv(num_rows, tile_c),)](
-        rows_CD,
-        rows_CD if copy_CD is None else copy_CD,
+        rows_KD,
+        rows_KD if copy_KD is None else copy_KD,
+        factor if ids_C is None else ids_C,
         gradients_CD,
         factor,
         factor if key is None else key,
@@ -72,7 +88,8 @@ def move_rows(
         D=dim,
         TILE_C=tile_c,
         TILE_D=tile_d,
-        HAS_COPY=copy_CD is not None,
-        ROUND_AT_RANDOM=rows_CD.dtype == torch.bfloat16,
+        HAS_IDS=ids_C is not None,
+        HAS_COPY=copy_KD is not None,
+        ROUND_AT_RANDOM=rows_KD.dtype == torch.bfloat16,
         num_warps=4,
     )

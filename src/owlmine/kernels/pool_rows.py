@@ -3,7 +3,7 @@
 The pool is the first W places of a keyed permutation of the classes (``owlmine.mining.permutation``): distinct by
 construction, so nothing is sorted, compared or counted.
 
-Shapes: K classes, W of the pool, D dimension.
+Shapes: N queries, K classes, W of the pool, D dimension.
 """
 
 from __future__ import annotations
@@ -49,6 +49,17 @@ def _unshuffled(x, key, LEFT: tl.constexpr, RIGHT: tl.constexpr, ROUNDS: tl.cons
 
 
 @triton.jit
+def _places_of(ids, inside, key_ptr, num_classes, LEFT: tl.constexpr, RIGHT: tl.constexpr, ROUNDS: tl.constexpr):
+    """Where the permutation has these classes. An id that is no class would walk in a circle without end: what is not
+    ``inside`` is taken for class 0."""
+    key = tl.load(key_ptr).to(tl.uint32)
+    places = _unshuffled(tl.where(inside, ids, 0).to(tl.uint32), key, LEFT, RIGHT, ROUNDS)
+    while tl.max((places >= num_classes).to(tl.int32), axis=0) > 0:
+        places = tl.where(places >= num_classes, _unshuffled(places, key, LEFT, RIGHT, ROUNDS), places)
+    return places.to(tl.int64)
+
+
+@triton.jit
 def _mark_excluded(
     rows_ptr,
     offsets_ptr,
@@ -65,17 +76,54 @@ def _mark_excluded(
     query = tl.program_id(0).to(tl.int64)
     row = tl.load(rows_ptr + query)
     end = tl.load(offsets_ptr + row + 1)
-    key = tl.load(key_ptr).to(tl.uint32)
     for start in range(tl.load(offsets_ptr + row), end, TILE_E):
         entries = start + tl.arange(0, TILE_E)
         ids = tl.load(ids_ptr + entries, mask=entries < end, other=-1)
-        # An id that is no class would walk in a circle without end.
         inside = (ids >= 0) & (ids < num_classes)
-        places = _unshuffled(tl.where(inside, ids, 0).to(tl.uint32), key, LEFT, RIGHT, ROUNDS)
-        while tl.max((places >= num_classes).to(tl.int32), axis=0) > 0:
-            places = tl.where(places >= num_classes, _unshuffled(places, key, LEFT, RIGHT, ROUNDS), places)
-        places = places.to(tl.int64)
+        places = _places_of(ids, inside, key_ptr, num_classes, LEFT, RIGHT, ROUNDS)
         tl.store(marks_ptr + query * width + places, True, mask=inside & (places < width))
+
+
+@triton.jit
+def _list_excluded(
+    positives_ptr,
+    rows_ptr,
+    offsets_ptr,
+    ids_ptr,
+    key_ptr,
+    positive_places_ptr,
+    bounds_ptr,
+    places_ptr,
+    num_classes,
+    width,
+    room,
+    TILE_E: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):
+    query = tl.program_id(0).to(tl.int64)
+    row = tl.load(rows_ptr + query)
+    first = tl.load(offsets_ptr + row)
+    end = tl.load(offsets_ptr + row + 1)
+    positive = tl.load(positives_ptr + query)
+    positive_place = tl.full((), -1, tl.int64)
+    target = query * room
+    tl.store(bounds_ptr + 2 * query, target)
+    # One entry before the list stands for the positive.
+    for start in range(first - 1, end, TILE_E):
+        entries = start + tl.arange(0, TILE_E)
+        listed = (entries >= first) & (entries < end)
+        ids = tl.load(ids_ptr + entries, mask=listed, other=-1).to(tl.int64)
+        ids = tl.where(entries < first, positive, ids)
+        inside = (ids >= 0) & (ids < num_classes)
+        places = _places_of(ids, inside, key_ptr, num_classes, LEFT, RIGHT, ROUNDS)
+        inside = inside & (places < width)
+        positive_place = tl.maximum(positive_place, tl.max(tl.where(inside & (ids == positive), places, -1), axis=0))
+        tl.store(places_ptr + target + tl.cumsum(inside.to(tl.int32), axis=0) - 1, places, mask=inside)
+        target += tl.sum(inside.to(tl.int32), axis=0)
+    tl.store(bounds_ptr + 2 * query + 1, target)
+    tl.store(positive_places_ptr + query, positive_place)
 
 
 @triton.jit
@@ -142,6 +190,39 @@ def excluded_from_pool(exclude: Exclusions, key: Tensor, *, num_classes: int, wi
         num_warps=1,
     )
     return marks_NW
+
+
+def places_in_pool(
+    positives_N: Tensor, exclude: Exclusions, key: Tensor, *, num_classes: int, width: int
+) -> tuple[Tensor, Exclusions]:
+    """The place [N] (int64) of each positive in the pool that ``key`` draws, -1 where it is not there; and places, not
+    ids, of what a query excludes there: its positive always, and what ``exclude`` has."""
+    num_queries, room = len(positives_N), exclude.most + 1
+    positive_places_N = torch.empty_like(positives_N)
+    # Two bounds for each query, as the lists have room left between them.
+    bounds = torch.empty(2 * num_queries, dtype=torch.int64, device=key.device)
+    places = torch.empty(num_queries * room, dtype=torch.int64, device=key.device)
+    left, right = bits_of(num_classes)
+    _list_excluded[(num_queries,)](
+        positives_N,
+        exclude.rows_N,
+        exclude.offsets,
+        exclude.ids,
+        key,
+        positive_places_N,
+        bounds,
+        places,
+        num_classes,
+        width,
+        room,
+        TILE_E=16,
+        LEFT=left,
+        RIGHT=right,
+        ROUNDS=rounds_of(num_classes),
+        num_warps=1,
+    )
+    rows_N = torch.arange(0, 2 * num_queries, 2, device=key.device)
+    return positive_places_N, Exclusions(rows_N, bounds, places, room)
 
 
 def gather_rows(classes_KD: Tensor, ids_W: Tensor, *, dtype: torch.dtype) -> Tensor:

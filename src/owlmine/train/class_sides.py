@@ -1,6 +1,7 @@
 """The class side of a step on a GPU: from unit queries to losses, their gradients, and moved class rows.
 
-Three ways, by how many classes carry gradients: the few hardest of a pool, a whole pool, or all classes.
+Three ways, by how many classes carry gradients: the few hardest of a pool, a whole pool (in blocks where ``pool_form``
+knows the loss, else by autograd), or all classes.
 
 Shapes: N points, T kept negatives and the positive, W classes of a pool, K classes, D dimension.
 """
@@ -17,9 +18,12 @@ from owlmine.kernels.all_classes import AllClassLoss, all_class_step
 from owlmine.kernels.class_rows import kept_scores, query_gradients, update_classes
 from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.hardest import Scored, hardest_scored
+from owlmine.kernels.operands import product
+from owlmine.kernels.pool_classes import Pool, PoolForm, pool_class_step
 from owlmine.kernels.pool_rows import excluded_from_pool, pool_rows
 from owlmine.losses.modules import PoolLoss
 from owlmine.model.row_table import RowTable
+from owlmine.train.pool_forms import pool_form
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +55,7 @@ class KeptSide:
     """The few hardest of a pool, or of all classes: only those and the positives are read again and moved."""
 
     def __init__(self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int) -> None:
-        self._loss, self._classes, self._pool_size, self._kept = loss, classes, pool_size, kept
+        self._loss, self._classes, self.pool_size, self._kept = loss, classes, pool_size, kept
         self.copy_KD: Tensor | None = None
 
     def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
@@ -75,20 +79,41 @@ class KeptSide:
 
     def _mine(self, inputs: StepInputs) -> Tensor:
         """[N, T] ids of the hardest allowed classes; -1 where there are fewer."""
-        if self._pool_size == len(self._classes) - 1:
+        if self.pool_size == len(self._classes) - 1:
             if self.copy_KD is None and self._classes.weight.dtype != torch.bfloat16:
                 self.copy_KD = self._classes.weight.to(torch.bfloat16)
             scored = Scored(self._classes.weight if self.copy_KD is None else self.copy_KD)
         else:
             ids_W, rows_WD = pool_rows(
-                self._classes.weight, inputs.pool_key, width=self._pool_size, dtype=torch.bfloat16
+                self._classes.weight, inputs.pool_key, width=self.pool_size, dtype=torch.bfloat16
             )
             scored = Scored(rows_WD, ids_W)
         return hardest_scored(inputs.rounded_ND, scored, self._kept, exclude=inputs.exclude)[1]
 
 
+class BlockedPoolSide:
+    """Every class of a pool: scores are recomputed in blocks and never written out whole."""
+
+    def __init__(self, form: PoolForm, classes: RowTable, *, pool_size: int) -> None:
+        self._form, self._classes, self._pool_size = form, classes, pool_size
+        self.copy_KD: Tensor | None = None
+
+    def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        return pool_class_step(
+            inputs.units_ND,
+            self._classes.weight,
+            inputs.positives_N,
+            inputs.factor,
+            form=self._form,
+            pool=Pool(inputs.pool_key, self._pool_size),
+            excluded=inputs.exclude,
+            key=inputs.rounding_key,
+        )
+
+
 class PoolSide:
-    """Every class of a pool: its scores are written once, and both gradients are products with their slopes."""
+    """Every class of a pool, for any loss: its scores are written once, its slopes come from autograd, and both
+    gradients are products with those."""
 
     def __init__(self, loss: PoolLoss, classes: RowTable, *, pool_size: int) -> None:
         self._loss, self._classes, self._pool_size = loss, classes, pool_size
@@ -103,12 +128,12 @@ class PoolSide:
         ids_W, rows_WD = pool_rows(classes_KD, inputs.pool_key, width=width, dtype=torch.bfloat16)
         hidden_NW = excluded_from_pool(inputs.exclude, inputs.pool_key, num_classes=len(classes_KD), width=width)
         positive_N = kept_scores(inputs.units_ND, classes_KD, positives_N1)[:, 0]
-        scores_NW = _product(inputs.rounded_ND, rows_WD.T)
+        scores_NW = product(inputs.rounded_ND, rows_WD.T)
         losses_N, positive_slope_N1, slopes_NW = slopes_of(self._loss, positive_N, scores_NW, hidden_NW)
         slopes_NW = slopes_NW.to(torch.bfloat16)
         gradient_ND = query_gradients(classes_KD, positives_N1, positive_slope_N1)
-        gradient_ND += _product(slopes_NW, rows_WD)
-        gradient_WD = _product(slopes_NW.T, inputs.rounded_ND)
+        gradient_ND += product(slopes_NW, rows_WD)
+        gradient_WD = product(slopes_NW.T, inputs.rounded_ND)
         # Entries of positives and of the pool together, so that a class that is both moves once, by the sum.
         update_classes(
             classes_KD,
@@ -120,6 +145,14 @@ class PoolSide:
             key=inputs.rounding_key,
         )
         return losses_N, gradient_ND
+
+
+def pool_side(loss: PoolLoss, classes: RowTable, *, pool_size: int) -> BlockedPoolSide | PoolSide:
+    """In blocks, where the kernels know the loss."""
+    form = pool_form(loss)
+    if isinstance(form, str):
+        return PoolSide(loss, classes, pool_size=pool_size)
+    return BlockedPoolSide(form, classes, pool_size=pool_size)
 
 
 class AllSide:
@@ -151,10 +184,3 @@ def slopes_of(
         losses_N = loss.of_each_point(positive_N, scores_NW, hidden_NW)
         positive_slope_N, slopes_NW = torch.autograd.grad(losses_N.sum(), (positive_N, scores_NW))
     return losses_N.detach(), positive_slope_N[:, None], slopes_NW
-
-
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """In float32, of operands in bfloat16."""
-    if left.is_cuda:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return left.float() @ right.float()

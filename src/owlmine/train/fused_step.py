@@ -27,7 +27,7 @@ from owlmine.kernels.unit_rows import unit_rows, unit_rows_back
 from owlmine.losses.modules.registry import LOSSES
 from owlmine.model.encoder import Encoder
 from owlmine.model.retriever import Retriever
-from owlmine.train.class_sides import AllSide, ClassSide, KeptSide, PoolSide, StepInputs
+from owlmine.train.class_sides import AllSide, ClassSide, KeptSide, StepInputs, pool_side
 from owlmine.train.device_data import DeviceSplit, num_bytes
 from owlmine.train.objective import PoolObjective, make_objective
 from owlmine.train.optimizers import rate_factor
@@ -49,6 +49,7 @@ def why_not_fused(model: Retriever, options: TrainOptions, split: Split) -> str 
     reasons = (
         (options.optimiser != "sgd", "the optimiser is adaptive"),
         (options.learn_scale, "the scale is learned"),
+        (not options.shared_pool, "each point has a pool of its own"),
         (
             LOSSES[options.loss].inputs == "classes" and options.loss not in _ALL_CLASS_LOSSES,
             f"there is no kernel for {options.loss}",
@@ -115,6 +116,13 @@ class FusedStep:
         # The first step compiles the kernels, which must not happen while a graph is recorded.
         self._compiled = True
         return self._learn(points_N)
+
+    def grow(self, pool_size: int) -> None:
+        """From now on pools have this size. For losses that mine."""
+        assert isinstance(self._class_side, KeptSide)
+        self._class_side.pool_size = pool_size
+        # What was recorded has the old size, and the new one may want kernels that are not compiled yet.
+        self._graph, self._compiled = None, False
 
     def _record(self) -> None:
         torch.cuda.synchronize(self.model.device)
@@ -186,7 +194,7 @@ def _class_side(model: Retriever, options: TrainOptions) -> ClassSide:
         kind: AllClassLoss = "softmax" if options.loss == "softmax" else "one-vs-all"
         return AllSide(kind, model.classes, scale=options.scale, exclude_known=options.exclude_known)
     if objective.kept is None:
-        return PoolSide(objective.loss, model.classes, pool_size=objective.pool_size)
+        return pool_side(objective.loss, model.classes, pool_size=objective.pool_size)
     return KeptSide(objective.loss, model.classes, pool_size=objective.pool_size, kept=objective.kept)
 
 
