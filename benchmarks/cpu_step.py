@@ -3,7 +3,7 @@
     python benchmarks/cpu_step.py [--steps 15]
 
 Plain PyTorch: EmbeddingBag and Embedding with sparse=True, torch.optim.SGD, the whole N x B score matrix under
-autograd; it does not even keep its class vectors at unit length, which ours does. Both take turns in one run.
+autograd; it does not even keep its class vectors at unit length, which ours does. All take turns in one run.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from owlmine.train.step import TrainingStep
 
 NUM_POINTS, POOL_SIZE, DIM, NUM_FEATURES, PER_POINT = 256, 8192, 512, 100_000, 40
 CLASSES = (10_000, 100_000, 1_000_000)
+Key = tuple[str, int]
 
 
 def random_batch(num_classes: int, random: np.random.Generator) -> Batch:
@@ -71,35 +72,35 @@ def plain(num_classes: int) -> Callable[[Batch, int], None]:
     return step
 
 
-def seconds_per_step(
-    steps: dict[str, Callable[[Batch, int], None]], num_classes: int, repeats: int
-) -> dict[str, float]:
+def seconds_per_step(steps: dict[Key, Callable[[Batch, int], None]], repeats: int) -> dict[Key, float]:
+    """Medians. All take turns, so that a slow minute of the machine is shared by all."""
     random = np.random.default_rng(0)
-    times: dict[str, list[float]] = {name: [] for name in steps}
+    times: dict[Key, list[float]] = {key: [] for key in steps}
     for number in range(repeats + 3):
-        batch = random_batch(num_classes, random)
-        for name, step in steps.items():
+        batches = {num_classes: random_batch(num_classes, random) for num_classes in CLASSES}
+        for key, step in steps.items():
             start = time.perf_counter()
-            step(batch, number)
+            step(batches[key[1]], number)
             if number >= 3:
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
+                times[key].append(time.perf_counter() - start)
+    return {key: statistics.median(taken) for key, taken in times.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=15)
     arguments = parser.parse_args()
+    ways = {"ours": ours, "plain PyTorch": plain}
+    steps = {(name, num_classes): make(num_classes) for num_classes in CLASSES for name, make in ways.items()}
+    medians = seconds_per_step(steps, arguments.steps)
     results = {}
     for num_classes in CLASSES:
-        steps = {"ours": ours(num_classes), "plain PyTorch": plain(num_classes)}
-        medians = seconds_per_step(steps, num_classes, arguments.steps)
-        results[num_classes] = medians | {"ratio": medians["plain PyTorch"] / medians["ours"]}
+        own = {name: medians[name, num_classes] for name in ways}
+        results[num_classes] = own | {"ratio": own["plain PyTorch"] / own["ours"]}
         print(
             f"K = {num_classes:9,}: {results[num_classes]['ratio']:.2f} times plain PyTorch"
-            f" ({NUM_POINTS / medians['ours']:,.0f} against {NUM_POINTS / medians['plain PyTorch']:,.0f} points/s)"
+            f" ({NUM_POINTS / own['ours']:,.0f} against {NUM_POINTS / own['plain PyTorch']:,.0f} points/s)"
         )
-        del steps
     flatness = max(r["ours"] for r in results.values()) / min(r["ours"] for r in results.values())
     print(f"slowest over fastest of ours from {CLASSES[0]:,} to {CLASSES[-1]:,} classes: {flatness:.2f}")
     save_result("cpu_step", {"results": results, "flatness": flatness, "machine": machine()})

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from owlmine.model.compiled_rows import compiled_dots, is_compiled_for
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class TouchedRows:
     """Distinct rows that a step has read, and their gradient."""
 
@@ -27,7 +30,25 @@ class TouchedRows:
     gradient_UD: Tensor
 
 
-GatherGradient = Callable[[TouchedRows], None]
+@dataclass(frozen=True, eq=False)
+class RowEntries:
+    """The same before anything is added up: the gradient of a row is the sum of value x vector of the point over its
+    entries. Those of row u begin at ``starts_U``."""
+
+    ids_U: Tensor
+    starts_U: Tensor
+    points_E: Tensor
+    values_E: Tensor
+    vectors_ND: Tensor
+
+    @cached_property
+    def gradient_UD(self) -> Tensor:  # noqa: N802
+        return functional.embedding_bag(
+            self.points_E, self.vectors_ND, self.starts_U, mode="sum", per_sample_weights=self.values_E
+        )
+
+
+GatherGradient = Callable[[RowEntries], None]
 
 
 def sum_bags(
@@ -41,7 +62,7 @@ def sum_bags(
 
 
 def dot_rows(weight_RD: Tensor, queries_ND: Tensor, ids_NT: Tensor, *, gather: GatherGradient) -> Tensor:
-    """[N, T]: <query n, row ids[n, t]>; ``gather`` is called in ``backward``."""
+    """[N, T]: <query n, row ids[n, t]>; ``gather`` is called in ``backward``, until when the rows must not move."""
     anchor = weight_RD.new_zeros((), requires_grad=True)
     dots: Tensor = _DotRows.apply(anchor, queries_ND, weight_RD, ids_NT, gather)  # type: ignore[no-untyped-call]
     return dots
@@ -61,8 +82,7 @@ class _SumBags(torch.autograd.Function):
     def backward(ctx: Any, gradient_ND: Tensor) -> tuple[None, ...]:
         ids_E, offsets_N, values_E = ctx.entries
         counts_N = torch.diff(offsets_N, append=offsets_N.new_tensor([len(ids_E)]))
-        points_N = torch.arange(len(offsets_N), device=ids_E.device)
-        points_E = points_N.repeat_interleave(counts_N, output_size=len(ids_E))
+        points_E = _repeated(torch.arange(len(offsets_N), device=ids_E.device), counts_N, len(ids_E))
         ctx.gather(row_gradient(ids_E, points_E, values_E.to(gradient_ND.dtype), gradient_ND))
         return (None,) * 4
 
@@ -73,32 +93,48 @@ class _DotRows(torch.autograd.Function):
         ctx: Any, anchor: Tensor, queries_ND: Tensor, weight_RD: Tensor, ids_NT: Tensor, gather: GatherGradient
     ) -> Tensor:
         del anchor
+        ctx.save_for_backward(queries_ND, ids_NT)
+        ctx.weight_RD, ctx.gather = weight_RD, gather
+        if is_compiled_for(weight_RD, queries_ND):
+            return compiled_dots(weight_RD, queries_ND, ids_NT)
         rows_NTD = weight_RD.index_select(0, ids_NT.reshape(-1)).reshape(*ids_NT.shape, -1)
-        ctx.save_for_backward(queries_ND, ids_NT, rows_NTD)
-        ctx.gather = gather
         return torch.einsum("nd,ntd->nt", queries_ND, rows_NTD)
 
     @staticmethod
     def backward(ctx: Any, gradient_NT: Tensor) -> tuple[Tensor | None, ...]:
-        queries_ND, ids_NT, rows_NTD = ctx.saved_tensors
-        points_N = torch.arange(len(ids_NT), device=ids_NT.device)
-        points_E = points_N.repeat_interleave(ids_NT.shape[1], output_size=ids_NT.numel())
+        queries_ND, ids_NT = ctx.saved_tensors
+        points_E = torch.arange(len(ids_NT), device=ids_NT.device)[:, None].expand_as(ids_NT).reshape(-1)
         ctx.gather(row_gradient(ids_NT.reshape(-1), points_E, gradient_NT.reshape(-1), queries_ND))
-        gradient_ND = torch.bmm(gradient_NT[:, None], rows_NTD)[:, 0] if ctx.needs_input_grad[1] else None
+        if not ctx.needs_input_grad[1]:
+            return (None,) * 5
+        gradient_ND = functional.embedding_bag(ids_NT, ctx.weight_RD, mode="sum", per_sample_weights=gradient_NT)
         return None, gradient_ND, None, None, None
 
 
-def row_gradient(ids_E: Tensor, points_E: Tensor, values_E: Tensor, vectors_ND: Tensor) -> TouchedRows:
-    """The distinct rows among ``ids``; for each the sum over its entries of value times the vector of its point."""
+def row_gradient(ids_E: Tensor, points_E: Tensor, values_E: Tensor, vectors_ND: Tensor) -> RowEntries:
+    """The distinct rows among ``ids``, each with its entries: a value, and the point whose vector it multiplies."""
     ids_U, starts_U, order_E = group_rows(ids_E)
-    gradient_UD = functional.embedding_bag(
-        points_E[order_E],
-        vectors_ND.detach().contiguous(),
-        starts_U,
-        mode="sum",
-        per_sample_weights=values_E[order_E],
+    return RowEntries(
+        ids_U, starts_U, _picked(points_E, order_E), _picked(values_E, order_E), vectors_ND.detach().contiguous()
     )
-    return TouchedRows(ids_U, gradient_UD)
+
+
+# For some thousand entries PyTorch wakes up its threads, which takes longer than NumPy needs; much longer where other
+# programs use the cores.
+
+
+def _picked(items_E: Tensor, order_E: Tensor) -> Tensor:
+    """items[order]"""
+    if items_E.device.type != "cpu":
+        return items_E[order_E]
+    return torch.from_numpy(items_E.detach().numpy()[order_E.numpy()])
+
+
+def _repeated(items_N: Tensor, counts_N: Tensor, num_entries: int) -> Tensor:
+    """[E] each item as often as its count says."""
+    if items_N.device.type != "cpu":
+        return items_N.repeat_interleave(counts_N, output_size=num_entries)
+    return torch.from_numpy(np.repeat(items_N.numpy(), counts_N.numpy()))
 
 
 def group_rows(ids_E: Tensor) -> tuple[Tensor, Tensor, Tensor]:

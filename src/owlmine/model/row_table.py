@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from owlmine.model.row_gradients import TouchedRows, dot_rows, sum_bags
+from owlmine.model.compiled_rows import compiled_move, is_compiled_for
+from owlmine.model.row_gradients import RowEntries, TouchedRows, dot_rows, sum_bags
 
 _BLOCK_ROWS = 1 << 16
 
@@ -25,7 +26,7 @@ class RowTable:
         self.weight = weight_RD.detach()
         self.unit_rows = unit_rows
         self._leaves: list[tuple[Tensor, Tensor]] = []
-        self._gathered: list[TouchedRows] = []
+        self._gathered: list[RowEntries] = []
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -55,17 +56,27 @@ class RowTable:
         """[N, T]: the dot product of each query with rows of its own; ids may repeat."""
         return dot_rows(self.weight, queries_ND, ids_NT, gather=self._gather)
 
-    def take_touched(self) -> list[TouchedRows]:
+    def take_touched(self) -> list[TouchedRows | RowEntries]:
         """What was read, and reached by ``backward``, since the last call."""
-        touched = [TouchedRows(ids, leaf.grad) for ids, leaf in self._leaves if leaf.grad is not None]
+        touched: list[TouchedRows | RowEntries] = [
+            TouchedRows(ids, leaf.grad) for ids, leaf in self._leaves if leaf.grad is not None
+        ]
         touched += self._gathered
         self._leaves, self._gathered = [], []
         return touched
 
-    def _gather(self, touched: TouchedRows) -> None:
+    def _gather(self, touched: RowEntries) -> None:
         self._gathered.append(touched)
 
-    def move(self, touched: TouchedRows, steps_UD: Tensor, factor: float) -> None:
+    def descend(self, touched: TouchedRows | RowEntries, rate: float) -> None:
+        """``move`` by -rate * gradient; where it can, without writing the gradient down."""
+        if isinstance(touched, RowEntries) and is_compiled_for(self.weight, touched.values_E, touched.vectors_ND):
+            entries = (touched.points_E, touched.values_E, touched.vectors_ND)
+            compiled_move(self.weight, touched.ids_U, touched.starts_U, entries, factor=-rate, unit_rows=self.unit_rows)
+        else:
+            self.move(touched, touched.gradient_UD, -rate)
+
+    def move(self, touched: TouchedRows | RowEntries, steps_UD: Tensor, factor: float) -> None:
         """row += factor * step for the touched rows; rows of a table of unit rows are scaled back to length 1."""
         if not self.unit_rows:
             _add_rows(self.weight, touched.ids_U, steps_UD, factor)

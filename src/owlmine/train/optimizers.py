@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from owlmine.model.compiled_rows import compiled_momentum_step, is_compiled_for
 from owlmine.model.row_table import RowTable
 
 
@@ -32,7 +33,7 @@ class RowSGD:
     @torch.no_grad()
     def step(self, rate: float) -> None:
         for touched in self._table.take_touched():
-            self._table.move(touched, touched.gradient_UD, -rate)
+            self._table.descend(touched, rate)
 
     def tensors(self) -> dict[str, Tensor]:
         return {}
@@ -59,7 +60,7 @@ class RowAdagrad:
 class DenseSGD:
     """velocity = momentum * velocity + gradient; parameter -= rate * velocity.
 
-    The bits of ``torch.optim.SGD``, whose bookkeeping takes longer than moving a small matrix.
+    What ``torch.optim.SGD`` does, whose bookkeeping takes longer than moving a small matrix.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], *, momentum: float) -> None:
@@ -71,9 +72,14 @@ class DenseSGD:
         for number, parameter in enumerate(self._parameters):
             assert parameter.grad is not None
             gradient, parameter.grad = parameter.grad, None
-            if self._momentum:
-                gradient = self._velocities[number].mul_(self._momentum).add_(gradient)
-            parameter.add_(gradient, alpha=-rate)
+            if not self._momentum:
+                parameter.add_(gradient, alpha=-rate)
+                continue
+            velocity = self._velocities[number]
+            if is_compiled_for(parameter, velocity, gradient):
+                compiled_momentum_step(parameter, velocity, gradient, momentum=self._momentum, rate=rate)
+            else:
+                parameter.add_(velocity.mul_(self._momentum).add_(gradient), alpha=-rate)
 
     def tensors(self) -> dict[str, Tensor]:
         return {f"momentum.{number}": velocity for number, velocity in enumerate(self._velocities)}

@@ -6,11 +6,13 @@ P labels of a batch, H scores to hide.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from owlmine.data.rows import SparseRows
+from owlmine.data.rows import Int64, SparseRows
 from owlmine.mining import BatchPool
+from owlmine.mining.int8 import Int8Search
 from owlmine.mining.pool import find_in_shared
 from owlmine.model.row_table import RowTable
 
@@ -19,10 +21,12 @@ _GROUP = 16
 
 
 class PoolMiner:
-    """Finds the ``kept`` hardest classes of a pool. Holds N x W scores and W rows of the class table."""
+    """Finds the ``kept`` hardest classes of a pool. Holds N x W scores and W rows of the class table (of bytes, where
+    the CPU is fast at those)."""
 
     def __init__(self, classes: RowTable, *, kept: int) -> None:
         self._classes, self._kept = classes, kept
+        self._search = Int8Search()
         self._buffers: dict[str, Tensor] = {}
 
     @torch.no_grad()
@@ -32,19 +36,28 @@ class PoolMiner:
         What must not count: the class that each point leaves out, and the labels ``known``. Of equal scores any may
         come first.
         """
-        rows_WD = self._buffer("rows", len(pool.shared_ids), self._classes.dim)
-        torch.index_select(self._classes.weight, 0, pool.shared_ids, out=rows_WD)
-        scores_NW = torch.mm(queries_ND, rows_WD.T, out=self._buffer("scores", len(queries_ND), len(rows_WD)))
-        # Single entries, not a mask of the whole matrix.
-        scores_NW.index_put_(hidden_places(pool, known), scores_NW.new_tensor(-torch.inf))
-        places_NT = highest_places(scores_NW, self._kept)
+        hidden, found = hidden_places(pool, known), None
+        weight_KD, width = self._classes.weight, len(pool.shared_ids)
+        if self._search.suits(queries_ND, weight_KD, width=width, kept=self._kept):
+            found = self._search(queries_ND, weight_KD, pool.shared_ids, hidden, kept=self._kept)
+        places_NT, scores_NT = self._multiply(queries_ND, pool.shared_ids, hidden) if found is None else found
         if known is None:
             return places_NT, None
         # Only known labels can leave fewer than T classes to choose from. They hardly ever do; a CPU can be asked, and
         # spares the loss its mask.
-        is_hidden_NT = scores_NW.gather(1, places_NT) == -torch.inf
+        is_hidden_NT = scores_NT == -torch.inf
         none_is = is_hidden_NT.device.type == "cpu" and not bool(is_hidden_NT.any())
         return places_NT, None if none_is else is_hidden_NT
+
+    def _multiply(self, queries_ND: Tensor, ids_W: Tensor, hidden: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Places [N, T] and scores [N, T] from one product of matrices."""
+        rows_WD = self._buffer("rows", len(ids_W), self._classes.dim)
+        torch.index_select(self._classes.weight, 0, ids_W, out=rows_WD)
+        scores_NW = torch.mm(queries_ND, rows_WD.T, out=self._buffer("scores", len(queries_ND), len(rows_WD)))
+        # Single entries, not a mask of the whole matrix.
+        scores_NW.index_put_(hidden, scores_NW.new_tensor(-torch.inf))
+        places_NT = highest_places(scores_NW, self._kept)
+        return places_NT, scores_NW.gather(1, places_NT)
 
     def _buffer(self, name: str, *shape: int) -> Tensor:
         """Memory that steps share: fresh pages for tens of MiB in every step cost more than filling them."""
@@ -60,10 +73,19 @@ def hidden_places(pool: BatchPool, known: SparseRows | None) -> tuple[Tensor, Te
     if known is None:
         return points_N, pool.dropped
     points_P = torch.from_numpy(known.row_ids).to(device)
-    places_P, is_in_P = find_in_shared(pool.shared_ids, torch.from_numpy(known.indices.astype("int64")).to(device))
+    places_P, is_in_P = _find(pool.shared_ids, known.indices.astype(np.int64))
     # A label outside of the pool stands for what its point leaves out anyway: so many entries whatever the pool.
     places_P = torch.where(is_in_P, places_P, pool.dropped[points_P])
     return torch.cat([points_N, points_P]), torch.cat([pool.dropped, places_P])
+
+
+def _find(shared_W: Tensor, ids_P: Int64) -> tuple[Tensor, Tensor]:
+    """``find_in_shared``; on a CPU by NumPy, as PyTorch would wake up its threads for some hundred ids."""
+    if shared_W.device.type != "cpu":
+        return find_in_shared(shared_W, torch.from_numpy(ids_P).to(shared_W.device))
+    shared = shared_W.numpy()
+    places_P = np.searchsorted(shared, ids_P).clip(max=len(shared) - 1)
+    return torch.from_numpy(places_P), torch.from_numpy(shared[places_P] == ids_P)
 
 
 def highest_places(scores_NW: Tensor, count: int) -> Tensor:
