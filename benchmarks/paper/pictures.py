@@ -1,0 +1,108 @@
+"""The answers to the questions, from stored results: a picture and a table each.
+
+    python benchmarks/paper/pictures.py [QUESTION ...]
+
+Pictures go to docs/images/study-QUESTION.png; the tables are printed as Markdown.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from dataset import DATASETS, Dataset
+from questions import QUESTIONS, Question
+from results import PAPER
+from tables import markdown
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+_COLOURS = {
+    "debian-depends": "#b3541e",
+    "tibkat-gnd": "#1f5f8b",
+    "yso-finna-en": "#4a7c3a",
+    "commit-files": "#6b4c8a",
+}
+
+
+def stored(question: Question) -> dict[str, dict[str, Any]]:
+    """Results by dataset, smaller datasets first."""
+    files = {name: PAPER / "questions" / f"{name}-{question.name}.json" for name in DATASETS}
+    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
+
+
+def table(question: Question, found: dict[str, dict[str, Any]]) -> str:
+    rows = []
+    for name, results in found.items():
+        for number, method in enumerate(results["methods"]):
+            title = Dataset.named(name).title if number == 0 else ""
+            deviation = method["deviation"]["P@1"]
+            mean = f"{method['mean']['P@1']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+            others = (f"{method['mean'][figure]:.2f}" for figure in ("P@3", "P@5", "R@5"))
+            validated = f"{_validated(method):.2f}"
+            ms = "–" if method["seconds_per_step"] is None else f"{1000 * method['seconds_per_step']:.2f}"
+            rows.append((title, method["title"], mean, *others, validated, ms))
+    return markdown(("", question.axis, "P@1", "P@3", "P@5", "R@5", "validation P@1", "ms a step"), rows, left=2)
+
+
+def _validated(method: dict[str, Any]) -> float:
+    figures = [final["validation P@1"] for final in method["finals"]]
+    return sum(figures) / len(figures)
+
+
+def draw(question: Question, found: dict[str, dict[str, Any]]) -> Path:
+    """P@1 of every variant, one panel per dataset."""
+    figure, panels = pyplot.subplots(1, len(found), figsize=(0.6 + 3.6 * len(found), 2.9), squeeze=False)
+    for panel, (name, results) in zip(panels[0], found.items(), strict=True):
+        labels = [method["title"] for method in results["methods"]]
+        means = [method["mean"]["P@1"] for method in results["methods"]]
+        errors = [method["deviation"]["P@1"] or 0.0 for method in results["methods"]]
+        numbers = _numbers(labels)
+        if numbers is None:
+            places: list[float] = list(range(len(labels)))
+            panel.set_xticks(places, labels, rotation=30, ha="right", fontsize=8)
+            style = "o"
+        else:
+            places, style = numbers, "o-"
+            if min(numbers) > 0:
+                panel.set_xscale("log")
+            panel.set_xticks(numbers, [f"{int(n):,}" if n == int(n) else f"{n:g}" for n in numbers], fontsize=7)
+            panel.tick_params(axis="x", rotation=30)
+            panel.minorticks_off()
+        panel.errorbar(places, means, yerr=errors, fmt=style, color=_COLOURS[name], capsize=3, markersize=4)
+        panel.set_title(Dataset.named(name).title, fontsize=9)
+        panel.set_xlabel(question.axis, fontsize=8)
+        panel.grid(axis="y", alpha=0.3)
+        panel.margins(x=0.08, y=0.15)
+        for side in ("top", "right"):
+            panel.spines[side].set_visible(False)
+    panels[0][0].set_ylabel("test P@1, %", fontsize=8)
+    figure.tight_layout()
+    path = IMAGES / f"study-{question.name}.png"
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+    return path
+
+
+def _numbers(labels: list[str]) -> list[float] | None:
+    try:
+        return [float(label) for label in labels]
+    except ValueError:
+        return None
+
+
+def main() -> None:
+    for name in sys.argv[1:] or QUESTIONS:
+        question = QUESTIONS[name]
+        found = stored(question)
+        if found:
+            print(f"{question.title} ({draw(question, found).name})\n\n{table(question, found)}\n")
+
+
+if __name__ == "__main__":
+    main()

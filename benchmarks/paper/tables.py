@@ -1,0 +1,129 @@
+"""Tables 1 and 3 from stored results, as Markdown.
+
+python benchmarks/paper/tables.py            # prints them
+python benchmarks/paper/tables.py --readme   # writes Table 3 between the marks of README.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from dataset import DATASETS, Dataset
+from peers import all_peers
+from results import PAPER, Result, read_all
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- table3 -->", "<!-- end of table3 -->"
+COLUMNS = ("P@1", "P@3", "P@5", "R@1", "R@5")
+
+
+def table1(folder: Path = PAPER) -> str:
+    """The paper's Table 1 for our datasets."""
+    head = ("", "train points", "test points", "features", "classes", "points per class", "classes per point")
+    told = {result["dataset"]: result["sizes"] for result in read_all("table1", folder)}
+    rows = [
+        (
+            Dataset.named(name).title,
+            *(f"{told[name][size]:,}" for size in ("train_points", "test_points", "features", "classes")),
+            *(f"{told[name][size]:.2f}" for size in ("points_per_class", "classes_per_point")),
+        )
+        for name in DATASETS
+        if name in told
+    ]
+    return markdown(head, rows, left=1)
+
+
+def joined(folder: Path = PAPER) -> tuple[dict[str, list[Result]], list[str]]:
+    """Results by dataset that were measured on the very matrices of Table 1, and why others are left out."""
+    wanted = {result["dataset"]: result["matrices"] for result in read_all("table1", folder)}
+    kept: dict[str, list[Result]] = {name: [] for name in DATASETS if name in wanted}
+    left_out = []
+    for result in read_all("table3", folder):
+        name, title = result["dataset"], f"{result['dataset']}, {tool_title(result['tool'])} on {result['device']}"
+        if name not in wanted:
+            left_out.append(f"{title}: Table 1 has no such dataset")
+        elif other := sorted(key for key, sum_ in wanted[name].items() if result["matrices"].get(key) != sum_):
+            left_out.append(f"{title}: measured on another {', '.join(other)}")
+        else:
+            kept[name].append(result)
+    order = ["ours", *all_peers()]
+    for results in kept.values():
+        results.sort(key=lambda result: (order.index(result["tool"]), result["device"]))
+    return kept, left_out
+
+
+def table3(folder: Path = PAPER) -> str:
+    """Every tool on every dataset, with what is left out and why below."""
+    kept, left_out = joined(folder)
+    notes = ["Every tool learns from the same matrices and one judge scores all; percent on the test split."]
+    if any(result["busy"] for results in kept.values() for result in results):
+        notes.append("\\* a time measured while other work was going on: take it as rough.")
+    if any(Dataset.named(name).published for name in kept):
+        notes.append("† as published, with other preprocessing: not comparable to the digit.")
+    for name in kept:
+        left_out += [f"{name}, {tool_title(tool)}: {why}" for tool, why in Dataset.named(name).left_out.items()]
+    notes += [f"Left out: {why}." for why in left_out]
+    head = ("", "", *COLUMNS, "train s", "predict ms/point", "device")
+    rows = [row for name, results in kept.items() for row in dataset_rows(Dataset.named(name), results)]
+    return markdown(head, rows, left=2) + "\n" + "\n".join(f"\n{note}" for note in notes)
+
+
+def dataset_rows(dataset: Dataset, results: Iterable[Result]) -> list[tuple[str, ...]]:
+    rows = [result_row(result) for result in results]
+    for one in dataset.published:
+        figures = (f"{one[name]:.2f}" if name in one else "–" for name in COLUMNS)
+        rows.append((f"{one['title']} †", *figures, "–", "–", "–"))
+    return [(dataset.title if number == 0 else "", *row) for number, row in enumerate(rows)]
+
+
+def result_row(result: Result) -> tuple[str, ...]:
+    mark = " \\*" if result["busy"] else ""
+    seconds, ms = result["train_seconds"], result["predict_ms_per_point"]
+    return (
+        tool_title(result["tool"]),
+        *(f"{result['figures'][name]:.2f}" for name in COLUMNS),
+        (f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}") + mark,
+        f"{ms:.2g}" + mark,
+        result["gpu"] if "gpu" in result else f"CPU, {result['machine']['cores']} cores",
+    )
+
+
+def tool_title(tool: str) -> str:
+    if tool == "ours":
+        return "**owlmine**"
+    peer = all_peers()[tool]
+    return f"{peer.title} {peer.version}"
+
+
+def readme_table() -> str:
+    """What README.md shows between its marks."""
+    return table3()
+
+
+def with_block(text: str, block: str) -> str:
+    """``text`` with ``block`` between the marks."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"the text has no one place for the table; wanted {BEGIN} and, after it, {END}")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
+
+
+def markdown(head: tuple[str, ...], rows: list[tuple[str, ...]], *, left: int) -> str:
+    """The first ``left`` columns are words, the others numbers."""
+    rule = ("---",) * left + ("---:",) * (len(head) - left)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--readme"]:
+        README.write_text(with_block(README.read_text("utf-8"), readme_table()), "utf-8")
+        return
+    if sys.argv[1:]:
+        sys.exit(__doc__)
+    print(f"{table1()}\n\n{table3()}")
+
+
+if __name__ == "__main__":
+    main()

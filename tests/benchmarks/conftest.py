@@ -1,0 +1,18 @@
+"""The study's scripts, which import each other by name as scripts do, and a small dataset for them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+PAPER = Path(__file__).parents[2] / "benchmarks" / "paper"
+sys.path.insert(0, str(PAPER))
+
+from owlmine.data import Store, convert  # noqa: E402
+
+
+@pytest.fixture
+def small_store(small_folder: Path, tmp_path: Path) -> Store:
+    return convert(small_folder, tmp_path / "store")

@@ -1,0 +1,125 @@
+"""What is made of stored results, and whether those that are stored make sense."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import dataset as datasets
+import peers
+import pytest
+import results
+import tables
+
+SUMS = {name: letter * 64 for name, letter in zip(("X.train", "Y.train", "X.test", "Y.test"), "abcd", strict=True)}
+SIZES = {"train_points": 4880, "test_points": 2515, "features": 1836, "classes": 159}
+FILES = sorted((results.PAPER / "table3").glob("*.json"))
+
+
+def stored_run(**changed: Any) -> dict[str, Any]:
+    figures = {f"{metric}@{k}": 10.0 * k for metric in ("P", "R", "nDCG", "PSP") for k in (1, 3, 5)}
+    run = {
+        "dataset": "bibtex",
+        "tool": "pecos",
+        "device": "cpu",
+        "matrices": copy.copy(SUMS),
+        "figures": figures,
+        "train_seconds": 12.345,
+        "predict_ms_per_point": 0.1234,
+        "busy": False,
+        "machine": {"cores": 2},
+    }
+    return run | changed
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    sizes = SIZES | {"points_per_class": 73.06, "classes_per_point": 2.38}
+    write(tmp_path / "table1" / "bibtex.json", {"dataset": "bibtex", "sizes": sizes, "matrices": SUMS})
+    write(tmp_path / "table3" / "bibtex-pecos-cpu.json", stored_run())
+    return tmp_path
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result))
+
+
+def test_table1(stored: Path) -> None:
+    assert "| Bibtex | 4,880 | 2,515 | 1,836 | 159 | 73.06 | 2.38 |" in tables.table1(stored)
+
+
+def test_rows_of_a_dataset(stored: Path) -> None:
+    gpu = {"device": "cuda", "gpu": "Some GPU", "busy": True, "train_seconds": 1.26}
+    write(stored / "table3" / "bibtex-ours-cuda.json", stored_run(tool="ours", **gpu))
+    lines = tables.table3(stored).splitlines()
+    assert lines[2] == (
+        "| Bibtex | **owlmine** | 10.00 | 30.00 | 50.00 | 10.00 | 50.00 | 1.3 \\* | 0.12 \\* | Some GPU |"
+    )
+    assert lines[3].startswith("|  | PECOS XR-Linear 1.2.8 | 10.00 | 30.00 | 50.00 | 10.00 | 50.00 | 12 | 0.12 | CPU")
+    assert "Parabel †" in lines[4]
+    assert any(line.startswith("\\* a time measured while") for line in lines)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_other_matrices_are_left_out(name: str, stored: Path) -> None:
+    write(stored / "table3" / "bibtex-omikuji-cpu.json", stored_run(tool="omikuji", matrices=SUMS | {name: "e" * 64}))
+    kept, left_out = tables.joined(stored)
+    assert [run["tool"] for run in kept["bibtex"]] == ["pecos"]
+    assert left_out == [f"bibtex, Omikuji 0.5.2 on cpu: measured on another {name}"]
+    assert "| Omikuji" not in tables.table3(stored)
+    assert f"Left out: {left_out[0]}." in tables.table3(stored)
+
+
+def test_a_dataset_without_sizes_is_left_out(stored: Path) -> None:
+    write(stored / "table3" / "commit-files-pecos-cpu.json", stored_run(dataset="commit-files"))
+    _, left_out = tables.joined(stored)
+    assert left_out == ["commit-files, PECOS XR-Linear 1.2.8 on cpu: Table 1 has no such dataset"]
+
+
+def test_block_is_put_between_the_marks() -> None:
+    text = f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n"
+    once = tables.with_block(text, "| new |")
+    assert once == f"before\n{tables.BEGIN}\n| new |\n{tables.END}\nafter\n"
+    assert tables.with_block(once, "| new |") == once
+    for wrong in ("", tables.BEGIN, f"{tables.END} {tables.BEGIN}", text + text):
+        with pytest.raises(ValueError, match="no one place for the table"):
+            tables.with_block(wrong, "")
+
+
+def test_readme_shows_the_stored_results() -> None:
+    text = tables.README.read_text("utf-8")
+    if tables.BEGIN not in text:
+        pytest.skip(f"README.md has no {tables.BEGIN}")
+    assert tables.with_block(text, tables.readme_table()) == text, "run: python benchmarks/paper/tables.py --readme"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_stored_run_is_whole(file: Path) -> None:
+    run = json.loads(file.read_text())
+    assert file == results.result_file(run)
+    assert set(results.IDENTITY) <= set(run)
+    assert run["tool"] in {"ours", *peers.all_peers()}
+    assert all(re.fullmatch("[0-9a-f]{64}", run["matrices"][name]) for name in SUMS)
+    for metric in ("P", "R", "nDCG", "PSP"):
+        assert all(0 < run["figures"][f"{metric}@{k}"] <= 100 for k in (1, 3, 5))
+    assert run["figures"]["R@1"] <= run["figures"]["R@3"] <= run["figures"]["R@5"]
+    assert min(run["train_seconds"], run["predict_ms_per_point"], run["peak_rss_mib"]) > 0
+    assert {"busy", "load_before", "load_after", "machine"} <= set(run)
+    # Nothing of the machine's folders.
+    assert not re.search(r'"[~/]', file.read_text())
+
+
+@pytest.mark.parametrize("file", sorted((results.PAPER / "table1").glob("*.json")), ids=lambda file: file.stem)
+def test_stored_sizes_are_those_of_the_study(file: Path) -> None:
+    told = json.loads(file.read_text())
+    wanted = datasets.Dataset.named(file.stem).sizes
+    assert {name: told["sizes"][name] for name in wanted} == wanted
+    assert set(told["matrices"]) == set(SUMS)
+
+
+def test_some_results_are_stored() -> None:
+    assert len(FILES) >= 8
