@@ -1,9 +1,9 @@
 # Two commands matter to a newcomer: `make demo` and `make test`. Both build .venv on the first call and reuse it after.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard src/owlmine/data/*.c)
+INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard src/owlmine/*.h src/owlmine/*/*.c)
 
-.PHONY: demo test check format clean
+.PHONY: demo test reproduce check format clean
 
 demo: .venv/.core
 	$(BIN)/owlmine demo --out out/demo
@@ -12,6 +12,10 @@ demo: .venv/.core
 test: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --ignore=tests/kernels
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/kernels
+
+# The study's part for two CPU cores, beside the stored figures. DATA: a folder that holds a folder bibtex.
+reproduce: .venv/.core
+	$(BIN)/python benchmarks/paper/reproduce.py --out out/reproduce $(if $(DATA),--data-root $(DATA))
 
 check: .venv/.dev
 	$(BIN)/ruff check .
@@ -24,7 +28,7 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist src/owlmine.egg-info src/owlmine/data/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist src/owlmine.egg-info src/owlmine/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

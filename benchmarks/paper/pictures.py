@@ -1,20 +1,14 @@
-"""The answers to the questions, from stored results: a picture and a table each.
-
-    python benchmarks/paper/pictures.py [QUESTION ...]
-
-Pictures go to docs/images/study-QUESTION.png; the tables are printed as Markdown.
-"""
+"""The answers to the questions, from stored results: a picture (docs/images/study-QUESTION.png) and a table each."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from dataset import DATASETS, Dataset
-from questions import QUESTIONS, Question
+from questions import Question
 from results import PAPER
 from tables import markdown
 
@@ -36,18 +30,17 @@ def stored(question: Question) -> dict[str, dict[str, Any]]:
     return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
 
 
-def table(question: Question, found: dict[str, dict[str, Any]]) -> str:
+def table(question: Question) -> str:
     rows = []
-    for name, results in found.items():
+    for name, results in stored(question).items():
         for number, method in enumerate(results["methods"]):
             title = Dataset.named(name).title if number == 0 else ""
             deviation = method["deviation"]["P@1"]
             mean = f"{method['mean']['P@1']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
             others = (f"{method['mean'][figure]:.2f}" for figure in ("P@3", "P@5", "R@5"))
             validated = f"{_validated(method):.2f}"
-            ms = "–" if method["seconds_per_step"] is None else f"{1000 * method['seconds_per_step']:.2f}"
-            rows.append((title, method["title"], mean, *others, validated, ms))
-    return markdown(("", question.axis, "P@1", "P@3", "P@5", "R@5", "validation P@1", "ms a step"), rows, left=2)
+            rows.append((title, method["title"], mean, *others, validated))
+    return markdown(("", question.axis, "P@1", "P@3", "P@5", "R@5", "validation P@1"), rows, left=2)
 
 
 def _validated(method: dict[str, Any]) -> float:
@@ -55,8 +48,11 @@ def _validated(method: dict[str, Any]) -> float:
     return sum(figures) / len(figures)
 
 
-def draw(question: Question, found: dict[str, dict[str, Any]]) -> Path:
+def draw(question: Question) -> None:
     """P@1 of every variant, one panel per dataset."""
+    found = stored(question)
+    if not found:
+        return
     figure, panels = pyplot.subplots(1, len(found), figsize=(0.6 + 3.6 * len(found), 2.9), squeeze=False)
     for panel, (name, results) in zip(panels[0], found.items(), strict=True):
         labels = [method["title"] for method in results["methods"]]
@@ -83,10 +79,8 @@ def draw(question: Question, found: dict[str, dict[str, Any]]) -> Path:
             panel.spines[side].set_visible(False)
     panels[0][0].set_ylabel("test P@1, %", fontsize=8)
     figure.tight_layout()
-    path = IMAGES / f"study-{question.name}.png"
-    figure.savefig(path, dpi=130)
+    figure.savefig(IMAGES / f"study-{question.name}.png", dpi=130)
     pyplot.close(figure)
-    return path
 
 
 def _numbers(labels: list[str]) -> list[float] | None:
@@ -94,15 +88,3 @@ def _numbers(labels: list[str]) -> list[float] | None:
         return [float(label) for label in labels]
     except ValueError:
         return None
-
-
-def main() -> None:
-    for name in sys.argv[1:] or QUESTIONS:
-        question = QUESTIONS[name]
-        found = stored(question)
-        if found:
-            print(f"{question.title} ({draw(question, found).name})\n\n{table(question, found)}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -27,6 +27,7 @@ from owlmine.train.reporters import SilentReporter
 
 # Steps after the first report, which comes after 50.
 _TIMED_STEPS = 500
+_REST = tuple(figure for figure in NAMES if figure != "P@1")
 _RATES = ("class_rate", "feature_rate", "map_rate")
 
 
@@ -39,7 +40,7 @@ def table2(store: Store, name: str, options: dict[str, Any], *, work: Path) -> P
 
 def time_steps(store: Store, name: str) -> Path:
     """Adds seconds per step of each method, measured alone, to the stored results."""
-    results = json.loads((PAPER / "table2" / f"{name}.json").read_text("utf-8"))
+    results = stored()[name]
     asked = CompareOptions(**results["options"])
     for method in results["methods"]:
         options = asked.final_options(METHODS[method["name"]], Setting(**method["setting"]), seed=asked.seed)
@@ -62,29 +63,43 @@ def _seconds_per_step(store: Store, options: Any) -> float:
     return timer.seconds_per_step
 
 
-def markdown_tables() -> str:
-    """Absolute figures and ratios to negative sampling, for every dataset with stored results."""
-    figures, ratios = [], []
-    for name in DATASETS:
-        file = PAPER / "table2" / f"{name}.json"
-        if not file.exists():
-            continue
-        results = json.loads(file.read_text("utf-8"))
+def stored() -> dict[str, dict[str, Any]]:
+    """Results by dataset, smaller datasets first."""
+    files = {name: PAPER / "table2" / f"{name}.json" for name in DATASETS}
+    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
+
+
+def figure_table() -> str:
+    """Absolute figures, what a step takes where it was timed alone, and the chosen rates."""
+    rows = []
+    for name, results in stored().items():
         for number, method in enumerate(results["methods"]):
-            title = Dataset.named(name).title if number == 0 else ""
-            deviations = method["deviation"]
-            mean = f"{method['mean']['P@1']:.2f}" + ("" if deviations["P@1"] is None else f" ± {deviations['P@1']:.2f}")
-            others = (f"{method['mean'][figure]:.2f}" for figure in NAMES if figure != "P@1")
-            seconds = method.get("seconds_per_step_alone") or method["seconds_per_step"]
-            rates = " / ".join(f"{method['setting'][rate]:g}" for rate in _RATES)
-            cells = (f"{method['search']['validation P@1']:.2f}", f"{1000 * seconds:.2f}", rates)
-            figures.append((title, method["title"], mean, *others, *cells))
-            if method["name"] != results["baseline"]:
-                ratios.append((title, method["title"], *(f"{method['ratio'][figure]:.2f}" for figure in NAMES)))
-    rest = tuple(figure for figure in NAMES if figure != "P@1")
-    head = ("", "", "P@1", *rest, "validation P@1 of the search", "ms a step", "class / feature / map rate")
-    return f"{markdown(head, figures, left=2)}\n\n{markdown(('', '', *NAMES), ratios, left=2)}"
+            deviation, seconds = method["deviation"]["P@1"], method.get("seconds_per_step_alone")
+            rows.append(
+                (
+                    Dataset.named(name).title if number == 0 else "",
+                    method["title"],
+                    f"{method['mean']['P@1']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}"),
+                    *(f"{method['mean'][figure]:.2f}" for figure in _REST),
+                    f"{method['search']['validation P@1']:.2f}",
+                    "–" if seconds is None else f"{1000 * seconds:.2f}",
+                    " / ".join(f"{method['setting'][rate]:g}" for rate in _RATES),
+                )
+            )
+    head = ("", "", "P@1", *_REST, "validation P@1 of the search", "ms a step", "class / feature / map rate")
+    return markdown(head, rows, left=2)
 
 
-if __name__ == "__main__":
-    print(markdown_tables())
+def ratio_table() -> str:
+    """The paper's Table 2: every figure divided by that of negative sampling."""
+    rows = [
+        (
+            Dataset.named(name).title if number == 0 else "",
+            method["title"],
+            *(f"{method['ratio'][figure]:.2f}" for figure in NAMES),
+        )
+        for name, results in stored().items()
+        for number, method in enumerate(results["methods"])
+        if method["name"] != results["baseline"]
+    ]
+    return markdown(("", "", *NAMES), rows, left=2)

@@ -1,12 +1,12 @@
 """Tables 1 and 3 from stored results, as Markdown.
 
-python benchmarks/paper/tables.py            # prints them
-python benchmarks/paper/tables.py --readme   # writes Table 3 between the marks of README.md
+    python benchmarks/paper/tables.py
+
+``write_docs.py`` puts them into the documentation.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,8 +14,6 @@ from dataset import DATASETS, Dataset
 from peers import all_peers
 from results import PAPER, Result, read_all
 
-README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- table3 -->", "<!-- end of table3 -->"
 COLUMNS = ("P@1", "P@3", "P@5", "R@1", "R@5")
 
 
@@ -97,33 +95,11 @@ def tool_title(tool: str) -> str:
     return f"{peer.title} {peer.version}"
 
 
-def readme_table() -> str:
-    """What README.md shows between its marks."""
-    return table3()
-
-
-def with_block(text: str, block: str) -> str:
-    """``text`` with ``block`` between the marks."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"the text has no one place for the table; wanted {BEGIN} and, after it, {END}")
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
-
-
 def markdown(head: tuple[str, ...], rows: list[tuple[str, ...]], *, left: int) -> str:
     """The first ``left`` columns are words, the others numbers."""
     rule = ("---",) * left + ("---:",) * (len(head) - left)
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
 
 
-def main() -> None:
-    if sys.argv[1:] == ["--readme"]:
-        README.write_text(with_block(README.read_text("utf-8"), readme_table()), "utf-8")
-        return
-    if sys.argv[1:]:
-        sys.exit(__doc__)
-    print(f"{table1()}\n\n{table3()}")
-
-
 if __name__ == "__main__":
-    main()
+    print(f"{table1()}\n\n{table3()}")

@@ -13,6 +13,7 @@ import peers
 import pytest
 import results
 import tables
+import write_docs
 
 SUMS = {name: letter * 64 for name, letter in zip(("X.train", "Y.train", "X.test", "Y.test"), "abcd", strict=True)}
 SIZES = {"train_points": 4880, "test_points": 2515, "features": 1836, "classes": 159}
@@ -80,21 +81,21 @@ def test_a_dataset_without_sizes_is_left_out(stored: Path) -> None:
     assert left_out == ["commit-files, PECOS XR-Linear 1.2.8 on cpu: Table 1 has no such dataset"]
 
 
-def test_block_is_put_between_the_marks() -> None:
-    text = f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n"
-    once = tables.with_block(text, "| new |")
-    assert once == f"before\n{tables.BEGIN}\n| new |\n{tables.END}\nafter\n"
-    assert tables.with_block(once, "| new |") == once
-    for wrong in ("", tables.BEGIN, f"{tables.END} {tables.BEGIN}", text + text):
-        with pytest.raises(ValueError, match="no one place for the table"):
-            tables.with_block(wrong, "")
+def test_blocks_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(write_docs.BLOCKS, "table1", lambda: "| new |")
+    text = "before\n<!-- results: table1 -->\nold\n<!-- end -->\nafter\n"
+    once = write_docs.with_results(text)
+    assert once == "before\n<!-- results: table1 -->\n| new |\n<!-- end -->\nafter\n"
+    assert write_docs.with_results(once) == once
+    with pytest.raises(ValueError, match="asks for results of 'table9'"):
+        write_docs.with_results(text.replace("table1", "table9"))
 
 
-def test_readme_shows_the_stored_results() -> None:
-    text = tables.README.read_text("utf-8")
-    if tables.BEGIN not in text:
-        pytest.skip(f"README.md has no {tables.BEGIN}")
-    assert tables.with_block(text, tables.readme_table()) == text, "run: python benchmarks/paper/tables.py --readme"
+@pytest.mark.parametrize("document", write_docs.DOCUMENTS, ids=lambda document: document.name)
+def test_documents_show_the_stored_results(document: Path) -> None:
+    text = document.read_text("utf-8")
+    assert "<!-- results: " in text
+    assert write_docs.with_results(text) == text, "run: python benchmarks/paper/write_docs.py"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

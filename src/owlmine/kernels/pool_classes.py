@@ -33,9 +33,8 @@ from owlmine.kernels.negative_terms import Kind, NegativeTerms, terms_and_slopes
 from owlmine.kernels.operands import operand
 from owlmine.kernels.pool_rows import places_in_pool, pool_rows
 
-# Slopes, rows and gradients of a chunk together stay in the cache of an H200: 16, 8 and 16 MiB for 1,024 queries of
-# 512 dimensions.
-_DEFAULT_PASSES = Passes(chunk=8192)
+# Smaller chunks, whose slopes would stay in the cache of an H200, take longer: their products are too small for it.
+_DEFAULT_PASSES = Passes()
 
 
 @dataclass(frozen=True)
