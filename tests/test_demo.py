@@ -396,3 +396,11 @@ def test_curves_stay_inside_the_picture() -> None:
     for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', text):
         assert 0 <= float(x) <= 460
         assert 0 <= float(y) <= 300
+
+
+@pytest.mark.parametrize(
+    ("last", "told"), [(8_000, "8,000"), (15_000, "15k"), (8_000_000, "8,000k"), (15_000_000, "15M")]
+)
+def test_ticks_are_told_in_units(last: float, told: str) -> None:
+    picture = curves_svg([Line("one", 1, [0.0, last], [1.0, 2.0])], x_name="points", y_name="y", label="one")
+    assert f">{told}</text>" in picture

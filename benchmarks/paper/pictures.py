@@ -71,6 +71,7 @@ def draw(question: Question) -> None:
             panel.tick_params(axis="x", rotation=30)
             panel.minorticks_off()
         panel.errorbar(places, means, yerr=errors, fmt=style, color=_COLOURS[name], capsize=3, markersize=4)
+        panel.tick_params(axis="y", labelsize=8)
         panel.set_title(Dataset.named(name).title, fontsize=9)
         panel.set_xlabel(question.axis, fontsize=8)
         panel.grid(axis="y", alpha=0.3)
@@ -84,7 +85,10 @@ def draw(question: Question) -> None:
 
 
 def _numbers(labels: list[str]) -> list[float] | None:
+    """None where the labels are words, or numbers that neither a plain nor a logarithmic axis would part."""
     try:
-        return [float(label) for label in labels]
+        numbers = [float(label) for label in labels]
     except ValueError:
         return None
+    above = [number for number in numbers if number > 0]
+    return None if min(numbers) == 0 and max(above) > 20 * min(above) else numbers

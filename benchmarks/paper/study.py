@@ -1,7 +1,7 @@
 """The study: the paper's tables on our own datasets.
 
     python benchmarks/paper/study.py table1 DATASET ... --data-root FOLDER
-    python benchmarks/paper/study.py table2 DATASET ... --data-root FOLDER [--limit SECONDS] [--time]
+    python benchmarks/paper/study.py table2 DATASET ... --data-root FOLDER [--limit SECONDS] [--at-once] [--time]
     python benchmarks/paper/study.py questions DATASET ... --data-root FOLDER [--ask pool,kept] [--limit SECONDS]
     python benchmarks/paper/study.py table3 DATASET ... --data-root FOLDER [--tools ours,pecos,omikuji,napkinxc]
 
@@ -39,19 +39,25 @@ def table1(arguments: argparse.Namespace) -> None:
 def table2(arguments: argparse.Namespace) -> None:
     """Mining against negative sampling, each method at rates of its own."""
     from comparing import stop_after
+    from table2 import in_parts, time_steps
     from table2 import table2 as compare_methods
-    from table2 import time_steps
 
     if arguments.limit:
         stop_after(arguments.limit)
     for name in arguments.datasets:
         dataset = Dataset.named(name)
+        options, work = dataset.table2 | {"device": arguments.device}, work_folder(arguments.work) / "table2" / name
         store = dataset.open(arguments.data_root)
         if arguments.time:
             time_steps(store, name)
-            continue
-        options = dataset.table2 | {"device": arguments.device}
-        print(compare_methods(store, name, options, work=work_folder(arguments.work) / "table2" / name))
+        elif arguments.method:
+            own = options | {"methods": arguments.method}
+            compare_methods(store, name, own, work=work.with_name(f"{name}-{arguments.method}"), keep=False)
+        else:
+            if arguments.at_once:
+                command = [word for word in sys.argv if word != "--at-once" and word not in DATASETS]
+                in_parts(name, options, [sys.executable, *command, name], work=work)
+            print(compare_methods(store, name, options, work=work))
 
 
 def questions(arguments: argparse.Namespace) -> None:
@@ -131,6 +137,8 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--device", default="auto", choices=["cpu", "cuda", "auto"])
             one.add_argument("--limit", type=float, help="seconds, after which to stop; asked again, it goes on")
         if verb is table2:
+            one.add_argument("--at-once", action="store_true", help="a process for each method")
+            one.add_argument("--method", help="one method alone, whose runs are kept but not told as a table")
             one.add_argument("--time", action="store_true", help="time the steps of stored results, alone")
         if verb is questions:
             one.add_argument("--ask", help="parted by commas; all of the dataset's where not given")

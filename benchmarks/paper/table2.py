@@ -8,7 +8,11 @@ the other, alone on the machine.
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from dataset import DATASETS, Dataset
 from results import PAPER
 from tables import markdown
 
+from owlmine.compare.folder import MARK
 from owlmine.compare.methods import METHODS, Setting
 from owlmine.compare.options import CompareOptions
 from owlmine.compare.timing import StepTimer
@@ -31,11 +36,28 @@ _REST = tuple(figure for figure in NAMES if figure != "P@1")
 _RATES = ("class_rate", "feature_rate", "map_rate")
 
 
-def table2(store: Store, name: str, options: dict[str, Any], *, work: Path) -> Path:
+def table2(store: Store, name: str, options: dict[str, Any], *, work: Path, keep: bool = True) -> Path | None:
+    """Where the results are stored; None where they are not to be kept."""
     asked = CompareOptions(**options)
     methods = [METHODS[method] for method in asked.methods.split(",")]
     results = compare(store, name, methods, asked, work=work)
-    return store_results(results, "table2", name)
+    return store_results(results, "table2", name) if keep else None
+
+
+def in_parts(name: str, options: dict[str, Any], command: Sequence[str], *, work: Path) -> None:
+    """Runs ``command`` once for each method, all at once and each in a work folder of its own, and gathers the runs in
+    ``work``. For a GPU, which one small model does not keep busy. Ends this process where one did not finish."""
+    methods = options["methods"].split(",")
+    folders = {method: work.with_name(f"{name}-{method}") for method in methods}
+    parts = [subprocess.Popen([*command, "--method", method]) for method in methods]
+    statuses = [part.wait() for part in parts]
+    (work / "runs").mkdir(parents=True, exist_ok=True)
+    for folder in folders.values():
+        for file in (folder / "runs").glob("*.json"):
+            shutil.copy(file, work / "runs")
+        shutil.copy(folder / MARK, work)
+    if any(statuses):
+        sys.exit(f"{name}: not finished; the same command goes on")
 
 
 def time_steps(store: Store, name: str) -> Path:

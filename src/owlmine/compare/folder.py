@@ -12,7 +12,8 @@ from owlmine.errors import OwlmineError
 from owlmine.model.whole_files import remove_unfinished, write_text
 from owlmine.train.run_folder import is_free, working_in
 
-_MARK = ".owlmine-compare"
+MARK = ".owlmine-compare"
+"""A file that only the folder of a comparison has."""
 
 
 class CompareFolder:
@@ -24,7 +25,7 @@ class CompareFolder:
 
     def check(self) -> None:
         """Raises OwlmineError where the folder holds something else."""
-        if not (is_free(self.path) or (self.path / _MARK).is_file()):
+        if not (is_free(self.path) or (self.path / MARK).is_file()):
             raise OwlmineError(
                 f"{self.path}: holds something else; wanted a new folder or one of an earlier comparison"
             )
@@ -35,7 +36,7 @@ class CompareFolder:
         self.check()
         with working_in(self.path):
             try:
-                write_text(self.path / _MARK, f"made by: owlmine {owlmine.__version__} compare\n")
+                write_text(self.path / MARK, f"made by: owlmine {owlmine.__version__} compare\n")
                 self.runs.mkdir(exist_ok=True)
                 for folder in (self.path, self.runs):
                     remove_unfinished(folder)

@@ -40,6 +40,10 @@ class Axis:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
+# What ticks are counted in, and from which last tick on.
+_UNITS = ((1_000_000, "M", 10_000_000), (1_000, "k", 10_000), (1, "", 0))
+
+
 def curves_svg(lines: Sequence[Line], *, x_name: str, y_name: str, label: str, size: tuple[int, int] = SMALL) -> str:
     """One picture with all curves; ``label`` tells it to those who cannot see it."""
     width, height = size
@@ -79,7 +83,7 @@ def _frame(x_axis: Axis, y_axis: Axis, x_ticks: list[float], y_ticks: list[float
         y = y_axis.place(tick)
         parts.append(f'<line class="grid" x1="{x_axis.start}" x2="{x_axis.end}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick end" x="{x_axis.start - 6}" y="{y + 4:.1f}">{tick:g}</text>')
-    unit, letter = (1000, "k") if x_ticks[-1] >= 10_000 else (1, "")
+    unit, letter = next((unit, letter) for unit, letter, least in _UNITS if x_ticks[-1] >= least)
     for tick in x_ticks:
         x = x_axis.place(tick)
         told = f"{tick / unit:,g}{letter}" if tick else "0"
