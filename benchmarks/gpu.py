@@ -118,7 +118,8 @@ def time_all_classes(table: Table) -> None:
             **gpu_counts.dense_products(N, num_classes, D, passes=2, table_bytes=gpu_counts.BFLOAT16).as_options(),
         )
         table.notes.append(f"full softmax at {num_classes:,}: {extra:.2f} GiB beside the class table (limit 2)")
-        del classes
+        # The function holds the table too.
+        del classes, ours
         free()
 
 

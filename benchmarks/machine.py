@@ -19,7 +19,9 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         **{name: _version(name) for name in ("numpy", "scipy", "scikit-learn", "torch")},
-        "commit": _commit(),
+        "commit": _git("rev-parse", "HEAD") or "unknown",
+        # What was run may differ from the commit.
+        "changed": bool(_git("status", "--porcelain", "--", "../src", ".")),
     }
 
 
@@ -47,6 +49,7 @@ def _version(package: str) -> str:
         return "none"
 
 
-def _commit() -> str:
-    run = subprocess.run(["git", "rev-parse", "HEAD"], cwd=RESULTS.parent, capture_output=True, text=True, check=False)
-    return run.stdout.strip() or "unknown"
+def _git(*words: str) -> str:
+    """What git says of this folder's checkout; nothing where there is none."""
+    run = subprocess.run(["git", *words], cwd=RESULTS.parent, capture_output=True, text=True, check=False)
+    return run.stdout.strip()

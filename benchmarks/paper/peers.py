@@ -56,6 +56,7 @@ def environment(peer: Peer, work: Path) -> Path:
         return python
     shutil.rmtree(folder, ignore_errors=True)
     log = work / "logs" / f"install-{peer.name}.log"
+    log.unlink(missing_ok=True)
     run_logged([sys.executable, "-m", "venv", str(folder)], log)
     for arguments in peer.install:
         run_logged([str(python), "-m", "pip", "install", *arguments], log)
@@ -92,8 +93,10 @@ def run_peer(
     python = environment(peer, work)
     with tempfile.TemporaryDirectory(dir=work) as out:
         command = [str(python), str(peer.worker), str(folder), out, json.dumps(peer.options)]
+        log = work / "logs" / f"{dataset}-{peer.name}.log"
+        log.unlink(missing_ok=True)
         with Contention() as contention:
-            run_logged(command, work / "logs" / f"{dataset}-{peer.name}.log")
+            run_logged(command, log)
         told = json.loads((Path(out) / "times.json").read_text())
         ranked_ids = np.load(Path(out) / "predictions.npy")
     measured = {
@@ -107,11 +110,13 @@ def run_peer(
 
 
 def run_logged(command: list[str], log: Path) -> None:
-    """Runs a command with its output in ``log``. Raises OwlmineError with the command and the end of that."""
+    """Runs a command and adds it and its output to ``log``. Raises OwlmineError with the command and the log's end."""
     log.parent.mkdir(parents=True, exist_ok=True)
     # Not our own modules: they may need another NumPy than the peer's.
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with log.open("w") as file:
+    with log.open("a") as file:
+        file.write(f"$ {' '.join(command)}\n")
+        file.flush()
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=clean, check=False)
     if done.returncode:
         last = "\n".join(log.read_text(errors="replace").splitlines()[-_LAST_LINES:])

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import tables
@@ -39,25 +40,53 @@ def table1(arguments: argparse.Namespace) -> None:
 def table2(arguments: argparse.Namespace) -> None:
     """Mining against negative sampling, each method at rates of its own."""
     from comparing import stop_after
-    from table2 import in_parts, time_steps
+    from table2 import in_parts, part_folder, settings_of, time_steps
     from table2 import table2 as compare_methods
 
-    if arguments.limit:
+    datasets = _checked_for_table2(arguments)
+    began = time.monotonic()
+    # With --at-once the parts stop, and their runs are gathered afterwards.
+    if arguments.limit and not arguments.at_once:
         stop_after(arguments.limit)
-    for name in arguments.datasets:
-        dataset = Dataset.named(name)
-        options, work = dataset.table2 | {"device": arguments.device}, work_folder(arguments.work) / "table2" / name
+    for dataset in datasets:
+        name, work = dataset.name, work_folder(arguments.work) / "table2" / dataset.name
+        options = dataset.table2 | {"device": arguments.device}
         store = dataset.open(arguments.data_root)
         if arguments.time:
             time_steps(store, name)
         elif arguments.method:
             own = options | {"methods": arguments.method}
-            compare_methods(store, name, own, work=work.with_name(f"{name}-{arguments.method}"), keep=False)
+            compare_methods(store, name, own, work=part_folder(work, arguments.method), keep=False)
         else:
             if arguments.at_once:
-                command = [word for word in sys.argv if word != "--at-once" and word not in DATASETS]
-                in_parts(name, options, [sys.executable, *command, name], work=work)
-            print(compare_methods(store, name, options, work=work))
+                command = _part_command(arguments, name, seconds_gone=time.monotonic() - began)
+                in_parts(name, options, command, work=work)
+            settings = None if arguments.settings is None else settings_of(arguments.settings)
+            print(compare_methods(store, name, options, work=work, settings=settings))
+
+
+def _checked_for_table2(arguments: argparse.Namespace) -> list[Dataset]:
+    from owlmine.compare.methods import METHODS
+
+    if arguments.method and arguments.method not in METHODS:
+        raise OwlmineError(f"--method names {arguments.method!r}; wanted one of {', '.join(METHODS)}")
+    datasets = [Dataset.named(name) for name in arguments.datasets]
+    for dataset in datasets:
+        if not dataset.table2:
+            raise OwlmineError(f"{dataset.name}: has no Table 2")
+    return datasets
+
+
+def _part_command(arguments: argparse.Namespace, name: str, *, seconds_gone: float) -> list[str]:
+    """The same on one dataset, still without its --method, in what is left of --limit."""
+    command = [sys.executable, str(HERE / "study.py"), "table2", name, "--device", arguments.device]
+    if arguments.data_root is not None:
+        command += ["--data-root", str(arguments.data_root)]
+    if arguments.work is not None:
+        command += ["--work", str(arguments.work)]
+    if arguments.limit:
+        command += ["--limit", str(max(arguments.limit - seconds_gone, 1.0))]
+    return command
 
 
 def questions(arguments: argparse.Namespace) -> None:
@@ -137,9 +166,11 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--device", default="auto", choices=["cpu", "cuda", "auto"])
             one.add_argument("--limit", type=float, help="seconds, after which to stop; asked again, it goes on")
         if verb is table2:
-            one.add_argument("--at-once", action="store_true", help="a process for each method")
-            one.add_argument("--method", help="one method alone, whose runs are kept but not told as a table")
-            one.add_argument("--time", action="store_true", help="time the steps of stored results, alone")
+            how = one.add_mutually_exclusive_group()
+            how.add_argument("--at-once", action="store_true", help="a process for each method")
+            how.add_argument("--method", help="one method alone, whose runs are kept but not told as a table")
+            how.add_argument("--time", action="store_true", help="time the steps of stored results, alone")
+            how.add_argument("--settings", type=Path, help="stored results to take settings from, without a search")
         if verb is questions:
             one.add_argument("--ask", help="parted by commas; all of the dataset's where not given")
         if verb is table3:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from owlmine.compare.options import CompareOptions
 from owlmine.compare.timing import StepTimer
 from owlmine.data.store import Store
 from owlmine.demo.figures import NAMES
+from owlmine.errors import OwlmineError
 from owlmine.train import train
 from owlmine.train.reporters import SilentReporter
 
@@ -36,33 +38,63 @@ _REST = tuple(figure for figure in NAMES if figure != "P@1")
 _RATES = ("class_rate", "feature_rate", "map_rate")
 
 
-def table2(store: Store, name: str, options: dict[str, Any], *, work: Path, keep: bool = True) -> Path | None:
-    """Where the results are stored; None where they are not to be kept."""
+def table2(
+    store: Store,
+    name: str,
+    options: dict[str, Any],
+    *,
+    work: Path,
+    keep: bool = True,
+    settings: dict[str, Setting] | None = None,
+) -> Path | None:
+    """Where the results are stored; None where they are not to be kept. ``settings`` by method take the place of the
+    search, which is then one run."""
     asked = CompareOptions(**options)
     methods = [METHODS[method] for method in asked.methods.split(",")]
+    if settings is not None:
+        methods = [replace(method, knobs=(), starts=(settings[method.name],)) for method in methods]
     results = compare(store, name, methods, asked, work=work)
     return store_results(results, "table2", name) if keep else None
+
+
+def settings_of(file: Path) -> dict[str, Setting]:
+    """What the methods chose in stored results."""
+    results = json.loads(file.read_text("utf-8"))
+    return {method["name"]: Setting(**method["setting"]) for method in results["methods"]}
 
 
 def in_parts(name: str, options: dict[str, Any], command: Sequence[str], *, work: Path) -> None:
     """Runs ``command`` once for each method, all at once and each in a work folder of its own, and gathers the runs in
     ``work``. For a GPU, which one small model does not keep busy. Ends this process where one did not finish."""
     methods = options["methods"].split(",")
-    folders = {method: work.with_name(f"{name}-{method}") for method in methods}
-    parts = [subprocess.Popen([*command, "--method", method]) for method in methods]
-    statuses = [part.wait() for part in parts]
+    parts = {method: subprocess.Popen([*command, "--method", method]) for method in methods}
+    unfinished = [method for method, part in parts.items() if part.wait() != 0]
+    for method in methods:
+        _gather(part_folder(work, method), work)
+    if unfinished:
+        sys.exit(f"{name}: not finished ({', '.join(unfinished)}); the same command goes on")
+
+
+def part_folder(work: Path, method: str) -> Path:
+    """Where the runs of one method alone are kept, beside those of all."""
+    return work.with_name(f"{work.name}-{method}")
+
+
+def _gather(part: Path, work: Path) -> None:
+    # Without the mark ``work`` would be refused as a folder of something else; a part has it before its first run.
+    if not (part / MARK).is_file():
+        return
     (work / "runs").mkdir(parents=True, exist_ok=True)
-    for folder in folders.values():
-        for file in (folder / "runs").glob("*.json"):
-            shutil.copy(file, work / "runs")
-        shutil.copy(folder / MARK, work)
-    if any(statuses):
-        sys.exit(f"{name}: not finished; the same command goes on")
+    shutil.copy(part / MARK, work)
+    for file in (part / "runs").glob("*.json"):
+        shutil.copy(file, work / "runs")
 
 
 def time_steps(store: Store, name: str) -> Path:
     """Adds seconds per step of each method, measured alone, to the stored results."""
-    results = stored()[name]
+    results = stored().get(name)
+    if results is None:
+        raise OwlmineError(f"{name}: no stored results of Table 2; wanted some whose steps to time")
     asked = CompareOptions(**results["options"])
     for method in results["methods"]:
         options = asked.final_options(METHODS[method["name"]], Setting(**method["setting"]), seed=asked.seed)
@@ -72,8 +104,6 @@ def time_steps(store: Store, name: str) -> Path:
 
 
 def _seconds_per_step(store: Store, options: Any) -> float:
-    from dataclasses import replace
-
     from owlmine.train.validate import validation_part
 
     points = len(validation_part(store, options).train_rows)

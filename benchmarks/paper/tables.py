@@ -60,8 +60,11 @@ def table3(folder: Path = PAPER) -> str:
         notes.append("\\* a time measured while other work was going on: take it as rough.")
     if any(Dataset.named(name).published for name in kept):
         notes.append("† as published, with other preprocessing: not comparable to the digit.")
-    for name in kept:
-        left_out += [f"{name}, {tool_title(tool)}: {why}" for tool, why in Dataset.named(name).left_out.items()]
+    for name, results in kept.items():
+        dataset, there = Dataset.named(name), {result["tool"] for result in results}
+        left_out += [f"{name}, {tool_title(tool)}: {why}" for tool, why in dataset.left_out.items()]
+        missing = [tool for tool in dataset.tools if tool not in there and tool not in dataset.left_out]
+        left_out += [f"{name}, {tool_title(tool)}: not run yet" for tool in missing]
     notes += [f"Left out: {why}." for why in left_out]
     head = ("", "", *COLUMNS, "train s", "predict ms/point", "device")
     rows = [row for name, results in kept.items() for row in dataset_rows(Dataset.named(name), results)]

@@ -18,22 +18,6 @@
 #define HAS_THREADS 0
 #endif
 
-/* One version of a function for each kind of vector registers; the machine picks when the module is loaded. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
-#define FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define FOR_EACH_CPU
-#endif
-
-/* Without this a part of such a function would be compiled once, for the oldest machine. */
-#if defined(__GNUC__)
-#define INLINED static inline __attribute__((always_inline))
-#define PREFETCH(address) __builtin_prefetch(address)
-#else
-#define INLINED static inline
-#define PREFETCH(address) ((void)(address))
-#endif
-
 typedef void (*RangeWork)(void *job, int64_t start, int64_t stop);
 
 typedef struct {
@@ -57,19 +41,47 @@ static void take_ranges(void *given)
 
 /* The entry point of every runtime that serves code compiled by GCC; all parts have run when it returns. */
 typedef void (*RunParallel)(void (*part)(void *), void *data, unsigned threads, unsigned flags);
+
+/* NULL where there is none. Threads that call at the same time for the first time all look, and find the same. */
+static RunParallel run_parallel(void)
+{
+    static void *found = NULL;
+    static int is_known = 0;
+    RunParallel run;
+    if (!__atomic_load_n(&is_known, __ATOMIC_ACQUIRE)) {
+        __atomic_store_n(&found, dlsym(RTLD_DEFAULT, "GOMP_parallel"), __ATOMIC_RELAXED);
+        __atomic_store_n(&is_known, 1, __ATOMIC_RELEASE);
+    }
+    *(void **)&run = __atomic_load_n(&found, __ATOMIC_RELAXED);
+    return run;
+}
 #endif
+
+/* What ranges share they write with these two; the caller reads it when all of them are done. */
+static inline void lower_flag(int *flag)
+{
+#if HAS_THREADS
+    __atomic_store_n(flag, 0, __ATOMIC_RELAXED);
+#else
+    *flag = 0;
+#endif
+}
+
+static inline void add_to(int64_t *sum, int64_t amount)
+{
+#if HAS_THREADS
+    __atomic_fetch_add(sum, amount, __ATOMIC_RELAXED);
+#else
+    *sum += amount;
+#endif
+}
 
 /* Work on items 0 .. count, handed out in ranges of ``grain``. PyTorch must have been imported before. */
 static void in_parallel(RangeWork work, void *job, int64_t count, int64_t grain, int threads)
 {
 #if HAS_THREADS
-    static RunParallel run = NULL;
-    static int is_known = 0;
+    RunParallel run = run_parallel();
     Ranges ranges = {work, job, count, grain, 0};
-    if (!__atomic_load_n(&is_known, __ATOMIC_ACQUIRE)) {
-        *(void **)&run = dlsym(RTLD_DEFAULT, "GOMP_parallel");
-        __atomic_store_n(&is_known, 1, __ATOMIC_RELEASE);
-    }
     if (threads > 1 && count > grain && run != NULL) {
         run(take_ranges, &ranges, (unsigned)threads, 0);
         return;

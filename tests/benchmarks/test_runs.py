@@ -120,6 +120,29 @@ def test_failure_of_pip_names_it(tmp_path: Path) -> None:
     assert not (tmp_path / "peers" / "broken-1" / "installed.json").exists()
 
 
+def test_a_log_holds_every_call_of_one_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "logs" / "install-some.log"
+    words: list[str] = []
+
+    def with_echo(command: list[str], log: Path) -> None:
+        (tmp_path / "peers" / "some-1").mkdir(parents=True, exist_ok=True)
+        words.append(command[-1])
+        run_logged([sys.executable, "-c", f"print('told {len(words)}')"], log)
+
+    run_logged = peers.run_logged
+    monkeypatch.setattr(peers, "run_logged", with_echo)
+    peer = peers.Peer("some", "Some", "some", "1", [["numpy"], ["some==1"]], {})
+    peers.environment(peer, tmp_path)
+    assert [line for line in log.read_text().splitlines() if not line.startswith("$ ")] == [
+        "told 1",
+        "told 2",
+        "told 3",
+    ]
+    peers.environment(replace(peer, install=[["some==1"]]), tmp_path)
+    assert "told 3" not in log.read_text()
+    assert "told 5" in log.read_text()
+
+
 def test_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
 

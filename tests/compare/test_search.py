@@ -12,11 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from owlmine.compare.comparison import settled
 from owlmine.compare.methods import BASELINE, METHODS, Method, Setting, choose_methods, parse_methods
 from owlmine.compare.options import CompareOptions
 from owlmine.compare.search import Search, stepped
 from owlmine.data import Store
 from owlmine.demo.curves import NUM_LOOKS
+from owlmine.errors import OwlmineError
 from owlmine.train import TrainOptions, train
 
 
@@ -93,6 +95,28 @@ def test_a_start_that_is_far_worse_gets_what_is_left() -> None:
         replace(own, **{knob: stepped(getattr(own, knob), knob, step)}) for knob in method.knobs for step in (-1, 1)
     ]
     assert replace(shared, class_rate=0.001) in list(search.tried)[8:]
+
+
+def test_every_start_is_walked_from() -> None:
+    """Three hills, the highest behind the start that scores least."""
+    rates = (0.001, 0.1, 10.0)
+    starts = tuple(Setting(rate, 1.0, rate) for rate in rates)
+    method = replace(METHODS["top-1"], starts=starts, knobs=("class_rate", "feature_rate"))
+    tops = [replace(start, class_rate=stepped(start.class_rate, "class_rate", 1)) for start in starts]
+
+    def measure(setting: Setting) -> float:
+        place = rates.index(setting.map_rate)
+        return 40 + 2 * place if setting == starts[place] else 50 - place if setting == tops[place] else 0.0
+
+    search = Search(method, measure, most_runs=60)
+    assert search.best() == tops[0]
+    assert search.settled
+    assert set(starts) | set(tops) <= set(search.tried)
+    # 3 starts, then a third each: the walk from the best may take 3 runs of 9, up to its top and one beyond.
+    short = Search(method, measure, most_runs=12)
+    assert short.best() == tops[0]
+    assert not short.settled
+    assert [setting.map_rate for setting in list(short.tried)[3:]] == [10.0] * 3 + [0.1] * 3 + [0.001] * 3
 
 
 def test_a_start_that_learns_nothing_is_tried_with_smaller_rates() -> None:
@@ -194,3 +218,18 @@ def test_names_are_read_with_spaces_and_in_any_order() -> None:
 def test_options_out_of_range_are_refused(bad: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told.replace("^", r"\^")):
         CompareOptions(**bad)
+
+
+@pytest.mark.parametrize(
+    ("validation", "block", "told"),
+    [
+        (0.001, 50, "--validation is 0.001 with --validation-block 50, which is no point of train; wanted some"),
+        (0.6, 200, "--validation-block is 200 with validation 0.6, which takes all 200 points of train; wanted some"),
+        (0.6, 9000, "--validation-block is 9000; wanted at most 5,000, the most points to validate on"),
+    ],
+)
+def test_points_to_choose_by_and_points_to_learn_from(
+    validation: float, block: int, told: str, small_store: Store
+) -> None:
+    with pytest.raises(OwlmineError, match=told):
+        settled(small_store, CompareOptions(validation=validation, validation_block=block, device="cpu"))

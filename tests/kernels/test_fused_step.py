@@ -249,6 +249,13 @@ def test_says_what_it_cannot_do(chosen: dict[str, Any], words: str) -> None:
     assert why_not_fused(Retriever.new(shape, seed=0), options, _split()) == words
 
 
+@pytest.mark.parametrize("loss", ["softmax", "sampled-softmax"])
+def test_pools_of_points_are_refused_where_they_mean_nothing(loss: str) -> None:
+    model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0)
+    with pytest.raises(ValueError, match="shared_pool is off; wanted"):
+        FusedStep(model, _options(loss=loss, shared_pool=False), _split())
+
+
 def test_dense_queries_go_the_plain_way() -> None:
     split = Split("train", np.zeros((NUM_POINTS, NUM_FEATURES), np.float32), _split().labels, None)
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM, dense=True), seed=0)

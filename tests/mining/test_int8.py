@@ -137,6 +137,92 @@ def test_codes_and_sizes_against_a_loop(dim: int, seed: int, size: float) -> Non
 
 
 @needs_build
+@pytest.mark.parametrize("dim", [4096, 65535, 65536])
+@pytest.mark.parametrize("value", [1.0, 0.0039, 0.00013])
+def test_sizes_of_many_equal_numbers(dim: int, value: float) -> None:
+    """Roundings of one sign add up; the slack of the bound allows for dim / 64 + 24 of them in each length."""
+    extension = compiled_module()
+    assert extension is not None
+    row = np.full((1, dim), value, np.float32)
+    row[0, 0] = 1.0
+    codes, sizes = np.empty((1, dim), np.int8), np.empty((3, 1), np.float32)
+    assert extension.code_rows(row, dim, np.array([0]), codes, sizes, 1)
+    scale, length, lost = (float(part) for part in sizes[:, 0])
+    rounding = (dim / 64 + 24) * 2**-24
+    exact = row[0].astype(np.float64)
+    exact_length, exact_lost = np.linalg.norm(exact), np.linalg.norm(exact - scale * codes[0].astype(np.float64))
+    assert abs(length / exact_length - 1) <= rounding
+    assert abs(lost - exact_lost) <= rounding * exact_lost + 3 * 2**-24 * exact_length
+
+
+@needs_build
+def test_the_bound_leaves_room_for_lengths_that_long_sums_cut_short() -> None:
+    """No code says anything of the products here, 1 and a little less: only the lengths do, each short by as much as
+    sums of this dimension may be."""
+    extension = compiled_module()
+    assert extension is not None
+    dim, given_length = 65536, 1 - (65536 / 64 + 24) * 2**-24
+    queries, weight = np.zeros((1, dim), np.float32), np.zeros((2, dim), np.float32)
+    queries[0, 0], weight[:, 0] = 1, (1 - 1e-6, 1)
+    ids = np.zeros(256, np.int64)
+    ids[255] = 1
+    query_sizes = np.array([[0], [given_length], [given_length]], np.float32)
+    row_sizes = np.zeros((3, 256), np.float32)
+    row_sizes[1] = given_length
+    places, scores = np.empty((1, 1), np.int64), np.empty((1, 1), np.float32)
+    products = np.zeros((1, 256), np.int32)
+    extension.highest(products, queries, query_sizes, weight, ids, row_sizes, dim, places, scores, 1)
+    assert places.tolist() == [[255]]
+    assert scores.tolist() == [[1.0]]
+
+
+@needs_build
+@pytest.mark.parametrize("kept", [1, 7, 16])
+def test_rows_begun_with_are_multiplied_once(kept: int) -> None:
+    """Bounds that rule out nothing, and the highest products in the rows that are begun with."""
+    extension = compiled_module()
+    assert extension is not None
+    weight = np.linspace(2, 1, 300, dtype=np.float32)[:, None]
+    places, scores = np.empty((1, kept), np.int64), np.empty((1, kept), np.float32)
+    dots = extension.highest(
+        np.zeros((1, 300), np.int32),
+        np.ones((1, 1), np.float32),
+        np.full((3, 1), 100, np.float32),
+        weight,
+        np.arange(300),
+        np.full((3, 300), 100, np.float32),
+        1,
+        places,
+        scores,
+        1,
+    )
+    assert dots == 300
+    assert places.tolist() == [list(range(kept))]
+    assert np.array_equal(scores[0], weight[:kept, 0])
+
+
+@needs_build
+def test_scales_whose_product_float32_cannot_tell_apart() -> None:
+    """Two scales make 1.45 and 1.49 of the least step of float32, which are both rounded to 1."""
+    queries, table = torch.full((2, 64), 127 * 2.0**-75), torch.full((1100, 64), 127 * 1.45 * 2.0**-74)
+    table[1099] *= 1.49 / 1.45
+    found = Int8Search()(queries, table, torch.arange(1100), no_hidden(), kept=1)
+    assert found is not None
+    assert found[0].tolist() == [[1099], [1099]]
+
+
+@needs_build
+@pytest.mark.parametrize("dim", [2, 17, 1000])
+def test_lengths_at_the_least_step_of_float32(dim: int) -> None:
+    extension = compiled_module()
+    assert extension is not None
+    row, codes, sizes = np.full((1, dim), 2.0**-149, np.float32), np.empty((1, dim), np.int8), np.empty(3, np.float32)
+    assert extension.code_rows(row, dim, np.array([0]), codes, sizes, 1)
+    assert sizes[0] == 0
+    assert np.all(sizes[1:].astype(np.float64) >= math.sqrt(dim) * 2.0**-149)
+
+
+@needs_build
 @pytest.mark.parametrize(("num_queries", "width", "dim"), [(1, 1024, 16), (3, 1025, 17), (17, 33, 129), (2, 300, 4000)])
 def test_products_of_bytes_are_exact(num_queries: int, width: int, dim: int) -> None:
     """What the bound rests on: sums of the largest products, of one sign, in 32 bits."""

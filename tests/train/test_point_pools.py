@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from owlmine.data import Store
 from owlmine.data.rows import SparseRows
+from owlmine.errors import OwlmineError
 from owlmine.model.row_table import RowTable
 from owlmine.train import TrainOptions, point_pools, train
 from owlmine.train.objective import make_objective
@@ -29,9 +31,7 @@ def classes_and_queries() -> tuple[RowTable, torch.Tensor]:
 
 @pytest.mark.parametrize("block", [1, 1 << 24])
 @pytest.mark.parametrize("exclude_known", [False, True])
-@pytest.mark.parametrize(
-    ("loss", "top"), [("bowl", 1), ("powl", 3), ("mined-softmax", 4), ("negative-sampling-bowl", 1)]
-)
+@pytest.mark.parametrize(("loss", "top"), [("bowl", 1), ("powl", 3), ("mined-softmax", 4)])
 def test_against_a_loop(loss: str, top: int, exclude_known: bool, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(point_pools, "_BLOCK_NUMBERS", block)
     drawn: list[torch.Tensor] = []
@@ -56,9 +56,8 @@ def by_hand(loss: str, top: int, positive: float, scores: list[float]) -> float:
         return max(0.0, 1 - positive) + max(0.0, 1 + scores[0])
     if loss == "powl":
         return sum(max(0.0, 1 - positive + score) for score in scores[:top]) / top
-    if loss == "mined-softmax":
-        return float(np.log(np.exp([positive, *scores[:top]]).sum()) - positive)
-    return max(0.0, 1 - positive) + sum(max(0.0, 1 + score) for score in scores) / 20
+    assert loss == "mined-softmax"
+    return float(np.log(np.exp([positive, *scores[:top]]).sum()) - positive)
 
 
 def test_gradient_reaches_kept_classes_alone() -> None:
@@ -83,3 +82,21 @@ def test_a_run_learns(store: Store, tmp_path: Path) -> None:
 def test_no_growth_with_pools_of_points() -> None:
     with pytest.raises(ValueError, match="pool_start is 4; wanted 0 with a pool for each point"):
         TrainOptions(pool_start=4, shared_pool=False)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "one-vs-all", "full-bowl"])
+def test_losses_over_all_classes_have_no_pools(loss: str, store: Store, tmp_path: Path) -> None:
+    told = "shared_pool is off; wanted it on with a loss over all classes"
+    with pytest.raises(ValueError, match=told):
+        make_objective(TrainOptions(loss=loss, pool=20, shared_pool=False), classes_and_queries()[0])
+    with pytest.raises(OwlmineError, match=told):
+        train(store, tmp_path / "model", small_options(loss=loss, shared_pool=False))
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"loss": "negative-sampling-bowl"}, {"loss": "sampled-softmax"}, {"loss": "bowl", "tail": 0.01}]
+)
+def test_a_whole_pool_of_each_point_is_refused(chosen: dict[str, Any]) -> None:
+    """It would be N x (B + 1) x D numbers at once."""
+    with pytest.raises(ValueError, match="shared_pool is off; wanted a loss that mines"):
+        make_objective(TrainOptions(pool=20, shared_pool=False, **chosen), classes_and_queries()[0])

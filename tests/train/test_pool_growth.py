@@ -105,7 +105,7 @@ def test_stopped_and_resumed(store: Store, tmp_path: Path) -> None:
     ("changes", "wanted"),
     [
         ({"pool_start": 1}, "at least 2"),
-        ({"pool_start": 3, "top": 5}, "at least 2 and --top"),
+        ({"pool_start": 3, "top": 5}, "at least 2 and no fewer than --top"),
         ({"pool_start": 50}, "at most the pool of 20"),
         ({"pool_start": 4, "loss": "negative-sampling-bowl"}, "0 with a loss in which the whole pool counts"),
         ({"pool_start": 4, "loss": "softmax"}, "0 with a loss over all classes"),

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from owlmine.data import Batches, Store
+from owlmine.errors import OwlmineError
 from owlmine.model import ModelShape, Retriever
 from owlmine.train import train
-from owlmine.train.validate import ValidationPart
+from owlmine.train.validate import _MAX_POINTS, ValidationPart, _chosen_blocks
 from owlmine.train.warm_start import warm_start
 
 from .runs import metrics_of, small_options
@@ -135,3 +138,49 @@ def test_blocks_are_cut_whole(store: Store) -> None:
         assert np.isin(members, part.rows).all() or np.isin(members, part.train_rows).all()
     other = ValidationPart(store, share=0.3, seed=2, block=7)
     assert set(part.rows) != set(other.rows)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 30_000), st.floats(0, 1), st.integers(1, _MAX_POINTS), st.integers(0, 99))
+def test_as_many_blocks_as_come_nearest(num_rows: int, share: float, block: int, seed: int) -> None:
+    count = min(int(num_rows * share), _MAX_POINTS)
+    rows = _chosen_blocks(num_rows, count, seed, block=block)
+    assert sorted(set(rows.tolist())) == rows.tolist()
+    assert set(rows.tolist()) <= set(range(num_rows))
+    assert (len(rows) > 0) == (count > 0)
+    assert len(rows) <= _MAX_POINTS
+    whole = num_rows // block * block
+    if count >= block and count + block <= _MAX_POINTS:
+        # The last block of the split may be short by all but one.
+        assert count - block / 2 - (block - 1 if whole < num_rows else 0) <= len(rows) <= count + block / 2
+
+
+def test_one_block_at_least(store: Store) -> None:
+    part = ValidationPart(store, share=0.02, seed=0, block=50)
+    assert len(part) == 50
+    assert part.rows.tolist() == list(range(part.rows[0], part.rows[0] + 50))
+    assert len(part.train_rows) == 350
+    assert len(ValidationPart(store, share=0.001, seed=0, block=50)) == 0
+
+
+def test_blocks_are_no_more_than_5000_points(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("owlmine.train.validate._MAX_POINTS", 17)
+    assert [len(ValidationPart(store, share=0.5, seed=0, block=block)) for block in (5, 8, 10, 16)] == [15, 16, 10, 16]
+    with pytest.raises(ValueError, match="validation_block is 20; wanted at most 17, the most points to validate on"):
+        ValidationPart(store, share=0.5, seed=0, block=20)
+    assert len(ValidationPart(store, share=0.0, seed=0, block=20)) == 0
+
+
+def test_something_is_left_to_learn_from(store: Store, tmp_path: Path) -> None:
+    told = "validation_block is 400 with validation 0.6, which takes all 400 points of train; wanted some left to learn"
+    with pytest.raises(ValueError, match=told):
+        ValidationPart(store, share=0.6, seed=0, block=400)
+    with pytest.raises(ValueError, match=r"validation_block is 1000 with validation 0\.02, which takes all 400"):
+        ValidationPart(store, share=0.02, seed=0, block=1000)
+    with pytest.raises(OwlmineError, match=told):
+        train(store, tmp_path / "out", small_options(validation=0.6, validation_block=400))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dev_split_knows_no_blocks(store_with_dev: Store) -> None:
+    assert len(ValidationPart(store_with_dev, share=0.6, seed=0, block=400)) == 50

@@ -68,16 +68,26 @@ def settled(store: Store, asked: CompareOptions) -> CompareOptions:
         raise OwlmineError(f"{store.path}: has no test split; wanted one to judge on")
     if store.num_classes <= KS[-1]:
         raise OwlmineError(f"{store.path}: has {store.num_classes} classes; wanted more than {KS[-1]}")
-    if not len(validation_part(store, asked)):
-        raise OwlmineError(
-            f"--validation is {asked.validation:g}, which is no point of train; wanted some to choose settings by"
-        )
+    _check_validation(store, asked)
     device = choose_device(asked.device)
     try:
         pool = pool_size_for(TrainOptions(pool=asked.pool), num_classes=store.num_classes, device=device)
     except ValueError as error:
         raise OwlmineError(f"--{error}") from error
     return replace(asked, device=device.type, pool=pool)
+
+
+def _check_validation(store: Store, asked: CompareOptions) -> None:
+    try:
+        part = validation_part(store, asked)
+    except ValueError as error:
+        raise OwlmineError(f"--{str(error).replace('_', '-', 1)}") from error
+    if not len(part):
+        block = f" with --validation-block {asked.validation_block}" if asked.validation_block > 1 else ""
+        raise OwlmineError(
+            f"--validation is {asked.validation:g}{block}, which is no point of train;"
+            " wanted some to choose settings by"
+        )
 
 
 def compare_method(method: Method, options: CompareOptions, runs: Runs, show: Show) -> MethodRuns:

@@ -72,6 +72,7 @@ def _summary(runs: MethodRuns) -> dict[str, Any]:
         "number": method.number,
         "loss": method.loss,
         "top": method.top,
+        "own": dict(method.own),
         "setting": asdict(runs.setting),
         "searched": list(method.knobs),
         "mean": {name: statistics.mean(record["test"][name] for record in finals) for name in NAMES},

@@ -1,4 +1,4 @@
-"""Rates for one method: a walk along one knob at a time, from two starts, with a bounded number of runs."""
+"""Rates for one method: a walk along one knob at a time, from each of its starts, with a bounded number of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RATE_DIGITS = (1, 3)
 _RATES = ("class_rate", "feature_rate", "map_rate")
 # A start that learns nothing (the loss left the numbers, say) is tried so often with all rates a tenth.
 _MOST_TENTHS = 3
-# A start with less than this share of the other's figure gets only the runs that the other leaves.
+# A start with less than this share of the best start's figure gets only the runs that the others leave.
 _HOPELESS = 0.5
 
 
@@ -30,25 +30,22 @@ class Search:
         self._most_runs = self._limit = most_runs
         self.tried: dict[Setting, float] = {}
         self.settled = False
-        """Whether both walks came to a setting that no neighbour betters, instead of running out of runs."""
+        """Whether the walks from all starts came to a setting that no neighbour betters, before the runs ran out."""
 
     def best(self) -> Setting:
         """The best setting tried, of equal ones the first."""
         try:
             starts = [self._lowered(start) for start in self._method.starts]
-            better, *others = sorted(starts, key=self._score, reverse=True)
+            starts.sort(key=self._score, reverse=True)
         except OutOfRuns:
             return self._best_tried()
-        if not others:
-            self.settled = self._walked(better, limit=self._most_runs)
-            return self._best_tried()
-        other = others[0]
-        # The better start may lie at the foot of the lower hill, so half of the runs are the other's unless it is far
-        # worse; what one walk leaves, the other takes. Walking again repeats no run.
-        left = self._most_runs - len(self.tried)
-        own = (left + 1) // 2 if self._score(other) >= _HOPELESS * self._score(better) else left
-        self._walked(better, limit=len(self.tried) + own)
-        self.settled = self._walked(other, limit=self._most_runs) & self._walked(better, limit=self._most_runs)
+        hopeful = [start for start in starts if self._score(start) >= _HOPELESS * self._score(starts[0])]
+        # The best start may lie at the foot of a lower hill, so the runs are shared among all but those far worse; what
+        # one walk leaves, the next ones take, and then those that had too few. Walking again repeats no run.
+        for place, start in enumerate(starts):
+            left, sharing = self._most_runs - len(self.tried), max(len(hopeful) - place, 1)
+            self._walked(start, limit=len(self.tried) + math.ceil(left / sharing))
+        self.settled = all(self._walked(start, limit=self._most_runs) for start in starts)
         return self._best_tried()
 
     def _best_tried(self) -> Setting:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
 from types import ModuleType
 
 import numpy as np
 
+from ..extensions import load_extension
 from .rows import SparseRows
 from .sparse_text_plain import Grammar, LineRules, ParsedBlock, parse_line, split_lines
 
 
-@cache
 def compiled_module() -> ModuleType | None:
-    """The extension module, or None where the package was installed without a compiler."""
-    try:
-        return import_module("owlmine.data._sparse_text")
-    except ImportError:
-        return None
+    return load_extension("owlmine.data._sparse_text")
 
 
 def parse_compiled(data: bytes, rules: LineRules, *, first_line: int) -> ParsedBlock:

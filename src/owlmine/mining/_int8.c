@@ -9,17 +9,13 @@
  * Bounds: sizes of all buffers are checked against the counts given, and every id before the first row is read.
  * Each row and each query is worked on by one thread: results do not depend on how many there are.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "../_row_buffers.h" /* first, for Python.h */
 
 #include "../_parallel.h"
 
-#define LANES 32         /* partial sums, so that many terms are added at once */
-#define LINE 16          /* floats of a cache line */
+#include <math.h>
+#include <stdlib.h>
+
 #define MEMBERS 16       /* columns of a group, of which the largest bound stands for all */
 #define ABREAST 16       /* groups whose columns take turns */
 #define ROW_GRAIN 256    /* rows, and queries, that a thread takes at a time */
@@ -28,8 +24,7 @@
 #define HIDDEN INT32_MIN /* no product of codes is as low */
 #define LARGEST_CODE 127.0f
 #define LEAST_SIZE 1e-30f /* below, the quotient of codes and scale would leave float32 */
-/* Rounding of the bounds themselves, for each 1 of |q| |c|: some tens of units of the last place, 6e-8. */
-#define SLACK 4e-6f
+#define ROUNDING 6e-8f    /* the relative error of one operation in float32, 2^-24 */
 /* Above, products would leave float32. */
 #define LARGEST_LENGTH 1e15f
 
@@ -65,12 +60,6 @@ INLINED const float *row_of(const float *weight, const int64_t *ids, int64_t num
     return weight + ids[number] * dim;
 }
 
-INLINED void prefetch_row(const float *row, int64_t dim)
-{
-    for (int64_t d = 0; d < dim; d += LINE)
-        PREFETCH(row + d);
-}
-
 /* Non-negative floats are ordered like the integers with their bits; infinities and what is no number come last. */
 INLINED float largest_size(const float *row, int64_t dim)
 {
@@ -81,14 +70,6 @@ INLINED float largest_size(const float *row, int64_t dim)
         largest.bits = size > largest.bits ? size : largest.bits;
     }
     return largest.real;
-}
-
-INLINED float sum_of(float *lanes)
-{
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int lane = 0; lane < width; lane++)
-            lanes[lane] += lanes[lane + width];
-    return lanes[0];
 }
 
 INLINED void code_entry(float x, float inverse, int8_t *code, float *square, float *lost_square)
@@ -116,7 +97,8 @@ INLINED int code_row(const float *row, int64_t dim, int8_t *codes, const Sizes *
         for (; d < dim; d++)
             codes[d] = 0;
         sizes->scale[number] = 0;
-        sizes->length[number] = sizes->lost[number] = largest * sqrtf((float)dim);
+        /* By a whole number, for below 1e-38 floats are too far apart for a product with any other. */
+        sizes->length[number] = sizes->lost[number] = largest * ceilf(sqrtf((float)dim));
         return 1;
     }
     for (; d + LANES <= dim; d += LANES)
@@ -141,7 +123,7 @@ FOR_EACH_CPU static void code_range(void *given, int64_t start, int64_t stop)
                               &job->sizes, i);
     }
     if (!is_usable)
-        job->is_usable = 0; /* whoever writes, writes the same */
+        lower_flag(&job->is_usable);
 }
 
 /* ---- the highest ---- */
@@ -170,18 +152,6 @@ typedef struct {
     int64_t found, num_dots;
 } Search;
 
-INLINED float dot(const float *left, const float *right, int64_t dim)
-{
-    float lanes[LANES] = {0}, rest = 0;
-    int64_t d = 0;
-    for (; d + LANES <= dim; d += LANES)
-        for (int lane = 0; lane < LANES; lane++)
-            lanes[lane] += left[d + lane] * right[d + lane];
-    for (; d < dim; d++)
-        rest += left[d] * right[d];
-    return sum_of(lanes) + rest;
-}
-
 /* No score of this column is above. */
 INLINED float upper_bound(const Search *search, const Sizes *sizes, int64_t column)
 {
@@ -189,7 +159,8 @@ INLINED float upper_bound(const Search *search, const Sizes *sizes, int64_t colu
     float error = search->per_length * sizes->length[column] + search->per_lost * sizes->lost[column];
     /* Taken off, where a choice between two results would be a branch, and one column at a time. */
     float hidden = product == HIDDEN ? INFINITY : 0;
-    return search->scale * sizes->scale[column] * (float)product + error - hidden;
+    /* Two scales of tiny vectors would leave float32, where the scale of one and the product do not. */
+    return search->scale * (sizes->scale[column] * (float)product) + error - hidden;
 }
 
 /* Blocks of MEMBERS * ABREAST columns; a group has every ABREAST-th of its block, so that the maxima of as many groups
@@ -250,13 +221,13 @@ INLINED void multiply_out(const HighestJob *job, Search *search, int64_t column)
 {
     float score = -INFINITY;
     int64_t place = search->found;
+    for (int64_t i = 0; i < search->found; i++)
+        if (search->places[i] == column)
+            return; /* one of those begun with */
     if (search->products[column] != HIDDEN) {
         score = dot(search->query, row_of(job->weight, job->ids, column, job->dim), job->dim);
         search->num_dots++;
     }
-    for (int64_t i = 0; i < search->found; i++)
-        if (search->places[i] == column)
-            return;
     if (search->found < job->kept)
         search->found++;
     else if (score <= search->scores[--place])
@@ -288,14 +259,21 @@ INLINED void find_highest(const HighestJob *job, Search *search)
             multiply_out(job, search, column);
 }
 
+/* Rounding of the bounds themselves, for each 1 of |q| |c|. It grows with the dimension, for each lane adds up
+ * dim / LANES squares, and the first one up to 31 more: with the square, the sum of lanes, and the half that the root
+ * leaves of it all, a length is too short by (dim / LANES + 47) / 2 roundings at most. Two are multiplied, in 6 more
+ * operations. Rounding that counts for |q| |c| itself, not for what codes lose, is 26 at most: up to MAX_DIM codes lose
+ * no more than about the length of the vector. */
+INLINED float slack_for(int64_t dim) { return (float)(dim / LANES + 64) * ROUNDING; }
+
 INLINED void begin(const HighestJob *job, Search *search, int64_t query)
 {
-    float length = job->query_sizes.length[query], lost = job->query_sizes.lost[query];
+    float length = job->query_sizes.length[query], lost = job->query_sizes.lost[query], slack = slack_for(job->dim);
     search->query = job->queries + query * job->dim;
     search->products = job->products + query * job->width;
     search->scale = job->query_sizes.scale[query];
-    search->per_length = lost * (1 + SLACK) + length * SLACK;
-    search->per_lost = (length + lost) * (1 + SLACK); /* at least |q'| */
+    search->per_length = lost * (1 + slack) + length * slack;
+    search->per_lost = (length + lost) * (1 + slack); /* at least |q'| */
     search->scores = job->scores + query * job->kept;
     search->places = job->places + query * job->kept;
 }
@@ -307,50 +285,19 @@ FOR_EACH_CPU static void highest_range(void *given, int64_t start, int64_t stop)
     int64_t *groups = malloc((size_t)job->kept * sizeof(int64_t));
     Search search = {.bounds = bounds, .groups = groups};
     if (bounds == NULL || groups == NULL) {
-        job->has_memory = 0;
+        lower_flag(&job->has_memory);
     } else {
         for (int64_t query = start; query < stop; query++) {
             begin(job, &search, query);
             find_highest(job, &search);
         }
-#if HAS_THREADS
-        __atomic_fetch_add(&job->num_dots, search.num_dots, __ATOMIC_RELAXED);
-#else
-        job->num_dots += search.num_dots;
-#endif
+        add_to(&job->num_dots, search.num_dots);
     }
     free(bounds);
     free(groups);
 }
 
 /* ---- what Python gives ---- */
-
-static int holds(const Py_buffer *buffer, int64_t count, size_t item)
-{
-    return count >= 0 && (uint64_t)buffer->len == (uint64_t)count * item && (uintptr_t)buffer->buf % item == 0;
-}
-
-static int64_t count_of(const Py_buffer *buffer, size_t item) { return (int64_t)((size_t)buffer->len / item); }
-
-static int ids_are_below(const int64_t *ids, int64_t count, int64_t bound)
-{
-    int all = 1;
-    for (int64_t i = 0; i < count; i++)
-        all &= (uint64_t)ids[i] < (uint64_t)bound;
-    return all;
-}
-
-static void release(Py_buffer *const *buffers, int count)
-{
-    for (int i = 0; i < count; i++)
-        PyBuffer_Release(buffers[i]);
-}
-
-static PyObject *refusal(void)
-{
-    PyErr_SetString(PyExc_ValueError, "an id is out of range, or a buffer does not fit the others");
-    return NULL;
-}
 
 PyDoc_STRVAR(code_rows_doc, "code_rows(weight, dim, ids, codes, sizes, threads) -> is_usable\n\n"
                             "8-bit codes [W, dim] of the rows with these ids, and [3, W] their scale, length, and the\n"

@@ -10,11 +10,12 @@ Shapes: N queries, R rows of a table, W of them to search, D dimension, T kept, 
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from types import ModuleType
 
 import torch
 from torch import Tensor
+
+from owlmine.extensions import load_extension
 
 # Below so many multiplications the few calls that are spared count for more.
 _LEAST_WORK = 1 << 22
@@ -27,13 +28,8 @@ _LEAST_DIM, _MOST_DIM = 16, 1 << 16
 _HIDDEN = torch.iinfo(torch.int32).min
 
 
-@cache
 def compiled_module() -> ModuleType | None:
-    """The extension module, or None where the package was installed without a compiler."""
-    try:
-        return import_module("owlmine.mining._int8")
-    except ImportError:
-        return None
+    return load_extension("owlmine.mining._int8")
 
 
 @cache

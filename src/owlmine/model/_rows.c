@@ -4,18 +4,14 @@
  * Bounds: sizes of all buffers are checked against the counts given, and every id before the first row is touched.
  * The order in which the terms of a sum are added is that of the entries, whatever the number of threads.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <math.h>
-#include <stdint.h>
+#include "../_row_buffers.h" /* first, for Python.h */
 
 #include "../_parallel.h"
 
-#define LANES 32     /* partial sums, so that many terms are added at once */
+#include <math.h>
+
 #define STRETCH 1024 /* columns that are added up at a time, on the stack */
 #define GRAIN 16     /* rows that a thread takes at a time: many against uneven bags, few against crowding */
-#define LINE 16      /* floats of a cache line */
 #define ALONE 262144 /* floats that one thread is done with before others have woken up */
 #define TINY 1e-12f  /* the least length that a vector is divided by */
 
@@ -31,27 +27,6 @@ typedef struct {
     const float *values, *vectors;
     int64_t num_rows, num_entries;
 } Entries;
-
-INLINED void prefetch_row(const float *row, int64_t dim)
-{
-    for (int64_t d = 0; d < dim; d += LINE)
-        PREFETCH(row + d);
-}
-
-INLINED float dot(const float *left, const float *right, int64_t dim)
-{
-    float lanes[LANES] = {0}, sum = 0;
-    int64_t d = 0;
-    for (; d + LANES <= dim; d += LANES)
-        for (int lane = 0; lane < LANES; lane++)
-            lanes[lane] += left[d + lane] * right[d + lane];
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int lane = 0; lane < width; lane++)
-            lanes[lane] += lanes[lane + width];
-    for (; d < dim; d++)
-        sum += left[d] * right[d];
-    return lanes[0] + sum;
-}
 
 /* What is no number stays so. */
 INLINED float at_least_tiny(float length) { return length < TINY ? TINY : length; }
@@ -187,14 +162,6 @@ FOR_EACH_CPU static void momentum_range(void *given, int64_t start, int64_t stop
 
 /* ---- what Python gives ---- */
 
-static int ids_are_below(const int64_t *ids, int64_t count, int64_t bound)
-{
-    int all = 1;
-    for (int64_t i = 0; i < count; i++)
-        all &= (uint64_t)ids[i] < (uint64_t)bound;
-    return all;
-}
-
 /* A row that came twice could be moved by two threads at once. */
 static int ids_ascend(const int64_t *ids, int64_t count)
 {
@@ -215,14 +182,6 @@ static int entries_are_sound(const Entries *entries, int64_t num_vectors)
     return ids_are_below(entries->points, entries->num_entries, num_vectors);
 }
 
-/* A buffer of count items of 4 or 8 bytes. */
-static int holds(const Py_buffer *buffer, int64_t count, size_t item)
-{
-    return count >= 0 && (uint64_t)buffer->len == (uint64_t)count * item && (uintptr_t)buffer->buf % item == 0;
-}
-
-static int64_t count_of(const Py_buffer *buffer, size_t item) { return (int64_t)((size_t)buffer->len / item); }
-
 static Table table_of(const Py_buffer *weight, Py_ssize_t dim)
 {
     Table table = {weight->buf, dim > 0 ? count_of(weight, sizeof(float)) / dim : 0, dim};
@@ -236,12 +195,9 @@ static int table_holds(const Py_buffer *weight, const Table *table)
 
 static PyObject *finished(Py_buffer *const *buffers, int count, int is_sound)
 {
-    for (int i = 0; i < count; i++)
-        PyBuffer_Release(buffers[i]);
-    if (!is_sound) {
-        PyErr_SetString(PyExc_ValueError, "an id is out of range, or a buffer does not fit the others");
-        return NULL;
-    }
+    release(buffers, count);
+    if (!is_sound)
+        return refusal();
     Py_RETURN_NONE;
 }
 

@@ -7,21 +7,16 @@ Shapes: R rows of the table, U distinct rows of a step, D dimension, N points, T
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from owlmine.extensions import load_extension
 
-@cache
+
 def compiled_module() -> ModuleType | None:
-    """The extension module, or None where the package was installed without a compiler."""
-    try:
-        return import_module("owlmine.model._rows")
-    except ImportError:
-        return None
+    return load_extension("owlmine.model._rows")
 
 
 def is_compiled_for(*tensors: Tensor) -> bool:

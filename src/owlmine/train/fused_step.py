@@ -29,7 +29,7 @@ from owlmine.model.encoder import Encoder
 from owlmine.model.retriever import Retriever
 from owlmine.train.class_sides import AllSide, ClassSide, KeptSide, StepInputs, pool_side
 from owlmine.train.device_data import DeviceSplit, num_bytes
-from owlmine.train.objective import PoolObjective, make_objective
+from owlmine.train.objective import ClassObjective, PoolObjective, make_objective
 from owlmine.train.optimizers import rate_factor
 from owlmine.train.options import TrainOptions
 from owlmine.train.step import step_seed
@@ -190,9 +190,10 @@ class FusedStep:
 
 def _class_side(model: Retriever, options: TrainOptions) -> ClassSide:
     objective = make_objective(options, model.classes)
-    if not isinstance(objective, PoolObjective):
+    if isinstance(objective, ClassObjective):
         kind: AllClassLoss = "softmax" if options.loss == "softmax" else "one-vs-all"
         return AllSide(kind, model.classes, scale=options.scale, exclude_known=options.exclude_known)
+    assert isinstance(objective, PoolObjective)
     if objective.kept is None:
         return pool_side(objective.loss, model.classes, pool_size=objective.pool_size)
     return KeptSide(objective.loss, model.classes, pool_size=objective.pool_size, kept=objective.kept)

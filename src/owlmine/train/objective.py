@@ -167,8 +167,14 @@ def make_objective(options: TrainOptions, classes: RowTable) -> Objective:
     if entry.inputs == "classes":
         if options.pool_start:
             raise ValueError(f"pool_start is {options.pool_start}; wanted 0 with a loss over all classes")
+        if not options.shared_pool:
+            raise ValueError("shared_pool is off; wanted it on with a loss over all classes")
         return ClassObjective(cast(ClassLoss, built), classes, exclude_known=options.exclude_known)
-    loss, kept = cast(PoolLoss, built), None
+    return _pool_objective(options, cast(PoolLoss, built), classes, pool_size=pool_size)
+
+
+def _pool_objective(options: TrainOptions, loss: PoolLoss, classes: RowTable, *, pool_size: int) -> Objective:
+    kept = None
     if options.loss in ("bowl", "powl"):
         weights = _rank_weights(options, pool_size)
         kept = len(weights.prefix) if weights.tail == 0 else None
@@ -178,13 +184,18 @@ def make_objective(options: TrainOptions, classes: RowTable) -> Objective:
         loss.weights = own
     elif isinstance(loss, MinedSoftmax):
         kept = options.top
+    if not options.shared_pool:
+        if kept is None:
+            raise ValueError(
+                "shared_pool is off; wanted a loss that mines (bowl, powl or mined-softmax, without a tail)"
+            )
+        return PointPoolObjective(loss, classes, pool_size=pool_size, kept=kept, exclude_known=options.exclude_known)
     if options.pool_start:
         if kept is None:
             raise ValueError(f"pool_start is {options.pool_start}; wanted 0 with a loss in which the whole pool counts")
         if options.pool_start > pool_size:
             raise ValueError(f"pool_start is {options.pool_start}; wanted at most the pool of {pool_size}")
-    kind = PoolObjective if options.shared_pool else PointPoolObjective
-    return kind(
+    return PoolObjective(
         loss, classes, pool_size=options.pool_start or pool_size, kept=kept, exclude_known=options.exclude_known
     )
 

@@ -63,7 +63,11 @@ class TrainOptions:
             ("loss", self.loss in TRAINABLE, f"one of {', '.join(TRAINABLE)}"),
             ("top", self.top >= 1, "1 or more"),
             ("pool", self.pool >= 0, "0 or more"),
-            ("pool_start", self.pool_start == 0 or self.pool_start >= max(self.top, 2), "0, or at least 2 and --top"),
+            (
+                "pool_start",
+                self.pool_start == 0 or self.pool_start >= max(self.top, 2),
+                "0, or at least 2 and no fewer than --top",
+            ),
             ("pool_start", self.pool_start == 0 or self.shared_pool, "0 with a pool for each point"),
             ("surrogate", self.surrogate in surrogate_names(), f"one of {', '.join(surrogate_names())}"),
             ("scale", self.scale > 0, "above 0"),

@@ -21,11 +21,10 @@ _BLOCK_NUMBERS = 1 << 24
 
 
 class PointPoolObjective:
-    """A loss on a pool of each point's own. ``kept`` is how many of the hardest it looks at, None for all."""
+    """A loss on the ``kept`` hardest of a pool of each point's own. Not for losses in which the whole pool counts:
+    their gradients would want the rows of all pools at once."""
 
-    def __init__(
-        self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int | None, exclude_known: bool
-    ) -> None:
+    def __init__(self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int, exclude_known: bool) -> None:
         self._loss, self._classes, self._exclude_known = loss, classes, exclude_known
         self.pool_size, self.kept = pool_size, kept
 
@@ -44,12 +43,10 @@ class PointPoolObjective:
             validate=False,
         )
         hidden_NB = self._known(ids_NB, labels) if self._exclude_known else None
-        if self.kept is not None:
-            places_NT = self._hardest_places(queries_ND.detach(), ids_NB, hidden_NB, self.kept)
-            ids_NB = ids_NB.gather(1, places_NT)
-            hidden_NB = None if hidden_NB is None else hidden_NB.gather(1, places_NT)
-        scores = self._classes.dots(queries_ND, torch.cat([positives_N[:, None], ids_NB], dim=1))
-        return self._loss.of_each_point(scores[:, 0], scores[:, 1:], hidden_NB)
+        places_NT = self._hardest_places(queries_ND.detach(), ids_NB, hidden_NB)
+        hidden_NT = None if hidden_NB is None else hidden_NB.gather(1, places_NT)
+        scores = self._classes.dots(queries_ND, torch.cat([positives_N[:, None], ids_NB.gather(1, places_NT)], dim=1))
+        return self._loss.of_each_point(scores[:, 0], scores[:, 1:], hidden_NT)
 
     def _known(self, ids_NB: Tensor, labels: SparseRows) -> Tensor:
         offsets = torch.from_numpy(labels.offsets).to(ids_NB.device)
@@ -57,7 +54,7 @@ class PointPoolObjective:
         return known_in_pools(ids_NB, (offsets, ids), num_classes=len(self._classes), validate=False)
 
     @torch.no_grad()
-    def _hardest_places(self, queries_ND: Tensor, ids_NB: Tensor, hidden_NB: Tensor | None, kept: int) -> Tensor:
+    def _hardest_places(self, queries_ND: Tensor, ids_NB: Tensor, hidden_NB: Tensor | None) -> Tensor:
         """[N, T] places in each point's pool, hardest first; hidden ones only where nothing else is left."""
         block = max(_BLOCK_NUMBERS // (self.pool_size * self._classes.dim), 1)
         found = []
@@ -68,5 +65,5 @@ class PointPoolObjective:
             scores_NB = torch.bmm(rows_NBD, queries_ND[points, :, None])[:, :, 0]
             if hidden_NB is not None:
                 scores_NB.masked_fill_(hidden_NB[points], -torch.inf)
-            found.append(scores_NB.topk(kept, dim=1).indices)
+            found.append(scores_NB.topk(self.kept, dim=1).indices)
         return torch.cat(found)

@@ -36,7 +36,8 @@ class ValidationPart:
     """The dev split, or points cut from train; ``train_rows`` are those left to learn from.
 
     ``block``: points of train are cut in runs of so many neighbours. Where neighbours belong together and the test
-    split does not share them, single points would have their sisters in train and be found too easily.
+    split does not share them, single points would have their sisters in train and be found too easily. Raises
+    ValueError where a run has more than ``_MAX_POINTS``, or nothing would be left to learn from.
     """
 
     def __init__(self, store: Store, *, share: float, seed: int, block: int = 1) -> None:
@@ -51,6 +52,11 @@ class ValidationPart:
             self.split = train
             self.rows = _chosen_blocks(len(train), min(int(len(train) * share), _MAX_POINTS), seed, block=block)
             self.train_rows = np.setdiff1d(everything, self.rows)
+            if not len(self.train_rows):
+                raise ValueError(
+                    f"validation_block is {block} with validation {share:g}, which takes all {len(train):,} points of"
+                    " train; wanted some left to learn from"
+                )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,10 +77,14 @@ class ValidationPart:
 
 
 def _chosen_blocks(num_rows: int, count: int, seed: int, *, block: int) -> Int64:
-    """About ``count`` (half a block more or less) ascending row numbers, in runs of ``block``."""
-    if block == 1:
+    """Ascending row numbers in runs of ``block``, that at the end of the split perhaps shorter: as many runs as come
+    nearest to ``count`` rows, one at least (none for a count of 0), and no more than ``_MAX_POINTS`` rows."""
+    if block == 1 or count == 0:
         return _chosen(num_rows, count, seed)
-    blocks = _chosen(-(-num_rows // block), round(count / block), seed)
+    if block > _MAX_POINTS:
+        raise ValueError(f"validation_block is {block}; wanted at most {_MAX_POINTS:,}, the most points to validate on")
+    num_blocks = min(max(round(count / block), 1), _MAX_POINTS // block)
+    blocks = _chosen(-(-num_rows // block), num_blocks, seed)
     rows = (blocks[:, None] * block + np.arange(block)).ravel()
     return rows[rows < num_rows]
 
