@@ -41,6 +41,7 @@ def suited_options(given: dict[str, Any], size: DataSize, *, seed: int) -> Train
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(f"options has {', '.join(unknown)}; wanted some of {', '.join(known)}")
     chosen = {name: _typed(name, value, known[name]) for name, value in given.items() if value is not None}
+    defaults = TrainOptions(loss=chosen.get("loss", defaults.loss))
 
     if "dim" not in chosen:
         power = 2 ** round(math.log2(4 * math.sqrt(size.num_classes)))

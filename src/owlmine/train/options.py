@@ -8,6 +8,7 @@ from functools import partial
 from owlmine.losses.modules.registry import LOSSES
 from owlmine.losses.surrogates import surrogate_names
 from owlmine.options import option
+from owlmine.train.suited_settings import suited_setting
 
 # Losses that the trainer can feed: those of one positive and a pool, or of one positive and all classes.
 TRAINABLE = tuple(name for name, entry in LOSSES.items() if entry.inputs in ("pool", "classes"))
@@ -24,24 +25,28 @@ _run = partial(option, group="Run")
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How a model is trained: by default the paper's recipe, with a warm start and known labels left out of pools."""
+    """How a model is trained: by default the paper's recipe, with a warm start and known labels left out of pools.
+
+    What a 0 leaves open (``top``, ``scale`` and the rates) has the number that suits the loss once this is made.
+    ``dataclasses.replace`` keeps those numbers, whatever the new loss.
+    """
 
     loss: str = _loss("bowl", f"Loss: {', '.join(TRAINABLE)}.")
-    top: int = _loss(1, "How many of the hardest negatives count, for losses that mine.")
+    top: int = _loss(0, "How many of the hardest negatives count, for losses that mine (0: what suits the loss).")
     pool: int = _loss(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
     pool_start: int = _loss(0, "Pool of the first steps, doubled up to --pool as mistakes become rare (0: no growth).")
     shared_pool: bool = _loss(True, "One pool for a batch (off: one for each point, as in the paper; far slower).")
     surrogate: str = _loss("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
-    scale: float = _loss(1.0, "Factor on scores inside the loss.")
+    scale: float = _loss(0.0, "Factor on scores inside the loss (0: what suits the loss).")
     learn_scale: bool = _loss(False, "Learn the factor on scores.")
     power: float = _loss(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
     tail: float = _loss(0.0, "Least weight of every negative of the pool.")
     exclude_known: bool = _loss(True, "Do not count the other labels of a point as negatives (the paper does).")
     epochs: float = _steps(15.0, "Visits to each training point.")
     batch_size: int = _steps(256, "Points per step.")
-    class_rate: float = _steps(0.1, "Step size of class vectors.")
-    feature_rate: float = _steps(10.0, "Step size of feature vectors.")
-    map_rate: float = _steps(0.001, "Step size of the linear maps (and of a learned scale).")
+    class_rate: float = _steps(0.0, "Step size of class vectors (0: what suits the loss).")
+    feature_rate: float = _steps(0.0, "Step size of feature vectors (0: what suits the loss).")
+    map_rate: float = _steps(0.0, "Step size of the linear maps and of a learned scale (0: what suits the loss).")
     momentum: float = _steps(0.9, "Momentum of the linear maps.")
     optimiser: str = _steps("sgd", "Row updates: sgd, or adaptive (steps shrink for rows that moved much).")
     schedule: str = _steps("linear", "How step sizes fall: linear (to 0), cosine or constant.")
@@ -59,9 +64,14 @@ class TrainOptions:
     tensorboard: bool = _run(False, "Write event files for TensorBoard (pip install 'owlmine[tensorboard]').")
 
     def __post_init__(self) -> None:
+        if self.loss not in TRAINABLE:
+            raise ValueError(f"loss is {self.loss!r}; wanted one of {', '.join(TRAINABLE)}")
+        # From here on no option is open: what is written down of a run are the numbers it was made with.
+        for name, value in vars(suited_setting(self.loss)).items():
+            if getattr(self, name) == 0:
+                object.__setattr__(self, name, value)
         checks = (
-            ("loss", self.loss in TRAINABLE, f"one of {', '.join(TRAINABLE)}"),
-            ("top", self.top >= 1, "1 or more"),
+            ("top", self.top >= 1, "1 or more, or 0"),
             ("pool", self.pool >= 0, "0 or more"),
             (
                 "pool_start",
@@ -70,7 +80,7 @@ class TrainOptions:
             ),
             ("pool_start", self.pool_start == 0 or self.shared_pool, "0 with a pool for each point"),
             ("surrogate", self.surrogate in surrogate_names(), f"one of {', '.join(surrogate_names())}"),
-            ("scale", self.scale > 0, "above 0"),
+            ("scale", self.scale > 0, "above 0, or 0"),
             ("power", self.power >= 0, "0 or more"),
             ("tail", self.tail >= 0, "0 or more"),
             ("epochs", self.epochs > 0, "above 0"),
@@ -84,7 +94,7 @@ class TrainOptions:
             ("seed", 0 <= self.seed < 2**32, "0 to 2^32 - 1"),
             ("device", self.device in ("auto", "cpu", "cuda"), "auto, cpu or cuda"),
             ("checkpoint_minutes", self.checkpoint_minutes > 0, "above 0"),
-            *((name, getattr(self, name) > 0, "above 0") for name in ("class_rate", "feature_rate", "map_rate")),
+            *((name, getattr(self, name) > 0, "above 0, or 0") for name in ("class_rate", "feature_rate", "map_rate")),
         )
         for name, good, wanted in checks:
             if not good:
