@@ -14,6 +14,8 @@ from owlmine.data.store import Store, is_store
 from owlmine.errors import OwlmineError
 
 CONFIGS = Path(__file__).parent / "configs"
+# What we run of our own, and in which options of training it differs from the dataset's.
+OURS: dict[str, dict[str, Any]] = {"ours": {}, "ours-softmax": {"loss": "mined-softmax"}}
 # In the order of size.
 DATASETS = ("bibtex", "debian-depends", "tibkat-gnd", "yso-finna-en", "commit-files")
 

@@ -1,6 +1,7 @@
 """owlmine on one dataset of the study, with the options of its file in ``configs``; judged and kept as the peers are.
 
-    python benchmarks/paper/ours.py DATASET [--data-root FOLDER] [--device cpu|cuda] [--out MODEL] [--again]
+    python benchmarks/paper/ours.py DATASET [--tool ours|ours-softmax] [--data-root FOLDER] [--device cpu|cuda]
+                                            [--out MODEL] [--again]
 
 A run is a process of its own, as the peers' are, so that its peak of memory is its own. Where owlmine is not
 installed, ``PYTHONPATH=src`` does.
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from contention import Contention
-from dataset import DATASETS, Dataset
+from dataset import DATASETS, OURS, Dataset
 from judge import KS, judge
 from matrices import checksums
 from numpy.typing import NDArray
@@ -44,13 +45,13 @@ class Run:
     times: dict[str, float]
 
 
-def identity_of(dataset: Dataset, sums: dict[str, str], options: TrainOptions) -> Result:
+def identity_of(dataset: Dataset, tool: str, sums: dict[str, str], options: TrainOptions) -> Result:
     import torch
 
     recipe = {name: value for name, value in asdict(options).items() if name not in _NOT_THE_RECIPE}
     return {
         "dataset": dataset.name,
-        "tool": "ours",
+        "tool": tool,
         "device": options.device,
         "matrices": sums,
         "versions": {"owlmine": owlmine.__version__, "torch": torch.__version__},
@@ -84,16 +85,17 @@ def run_ours(
     dataset: Dataset,
     store: Store,
     *,
+    tool: str = "ours",
     device: str = "cpu",
     out: Path | None = None,
     again: bool = False,
     results: Path = PAPER,
 ) -> Result | None:
     """Trains, judges and keeps the result. None where it was there before."""
-    options = TrainOptions(**dataset.ours, device=choose_device(device).type)
+    options = TrainOptions(**(dataset.ours | OURS[tool]), device=choose_device(device).type)
     sums = checksums(store)
     save_table1(dataset.name, store, sums, results)
-    identity = identity_of(dataset, sums, options)
+    identity = identity_of(dataset, tool, sums, options)
     if not again and found_before(identity, results) is not None:
         return None
     with tempfile.TemporaryDirectory() as folder, Contention() as contention:
@@ -123,6 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", choices=DATASETS)
     parser.add_argument("--data-root", type=Path, help="the folder that holds a folder per dataset")
+    parser.add_argument("--tool", default="ours", choices=OURS)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "auto"])
     parser.add_argument("--out", type=Path, help="keep the model in this new folder")
     parser.add_argument("--again", action="store_true", help="run even where the result is stored")
@@ -133,12 +136,13 @@ def main() -> None:
     result = run_ours(
         dataset,
         store,
+        tool=arguments.tool,
         device=arguments.device,
         out=arguments.out,
         again=arguments.again,
         results=arguments.results,
     )
-    print(f"{dataset.name}, ours: {'stored before' if result is None else result['figures']}")
+    print(f"{dataset.name}, {arguments.tool}: {'stored before' if result is None else result['figures']}")
 
 
 if __name__ == "__main__":

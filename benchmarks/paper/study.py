@@ -3,7 +3,7 @@
     python benchmarks/paper/study.py table1 DATASET ... --data-root FOLDER
     python benchmarks/paper/study.py table2 DATASET ... --data-root FOLDER [--limit SECONDS] [--at-once] [--time]
     python benchmarks/paper/study.py questions DATASET ... --data-root FOLDER [--ask pool,kept] [--limit SECONDS]
-    python benchmarks/paper/study.py table3 DATASET ... --data-root FOLDER [--tools ours,pecos,omikuji,napkinxc]
+    python benchmarks/paper/study.py table3 DATASET ... --data-root FOLDER [--tools ours,pecos]
 
 FOLDER holds a folder of files, or a store, per dataset; debian-depends is embedded. A run whose result is stored is not
 made again without --again. Table 2 and the questions are searches of many runs: with --limit they stop after that time
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import tables
-from dataset import DATASETS, Dataset, work_folder
+from dataset import DATASETS, OURS, Dataset, work_folder
 from matrices import checksums, export
 from peers import all_peers, run_peer
 from results import save_table1
@@ -113,15 +113,15 @@ def table3(arguments: argparse.Namespace) -> None:
     for name in arguments.datasets:
         dataset = Dataset.named(name)
         for tool in _chosen_tools(dataset, arguments.tools):
-            if tool == "ours":
-                _ours(name, arguments)
+            if tool in OURS:
+                _ours(name, tool, arguments)
             else:
                 _peer(dataset, tool, arguments)
     print(tables.table3())
 
 
 def _chosen_tools(dataset: Dataset, asked: str | None) -> list[str]:
-    known = ["ours", *all_peers()]
+    known = [*OURS, *all_peers()]
     if asked is None:
         return dataset.tools
     tools = asked.split(",")
@@ -131,9 +131,9 @@ def _chosen_tools(dataset: Dataset, asked: str | None) -> list[str]:
     return tools
 
 
-def _ours(name: str, arguments: argparse.Namespace) -> None:
+def _ours(name: str, tool: str, arguments: argparse.Namespace) -> None:
     """In a process of its own, for its peak of memory."""
-    command = [sys.executable, str(HERE / "ours.py"), name, "--device", arguments.device]
+    command = [sys.executable, str(HERE / "ours.py"), name, "--tool", tool, "--device", arguments.device]
     if arguments.data_root is not None:
         command += ["--data-root", str(arguments.data_root)]
     if arguments.again:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dataset import DATASETS, Dataset
+from dataset import DATASETS, OURS, Dataset
 from peers import all_peers
 from results import PAPER, Result, read_all
 
@@ -46,7 +46,7 @@ def joined(folder: Path = PAPER) -> tuple[dict[str, list[Result]], list[str]]:
             left_out.append(f"{title}: measured on another {', '.join(other)}")
         else:
             kept[name].append(result)
-    order = ["ours", *all_peers()]
+    order = [*OURS, *all_peers()]
     for results in kept.values():
         results.sort(key=lambda result: (order.index(result["tool"]), result["device"]))
     return kept, left_out
@@ -92,8 +92,8 @@ def result_row(result: Result) -> tuple[str, ...]:
 
 
 def tool_title(tool: str) -> str:
-    if tool == "ours":
-        return "**owlmine**"
+    if tool in OURS:
+        return " ".join(["**owlmine**", *OURS[tool].values()])
     peer = all_peers()[tool]
     return f"{peer.title} {peer.version}"
 

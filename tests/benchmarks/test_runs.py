@@ -200,7 +200,7 @@ def test_wrong_sizes_are_refused(small_dataset: datasets.Dataset, small_store: S
 def test_configurations_fit_together(name: str) -> None:
     dataset = datasets.Dataset.named(name)
     TrainOptions(**dataset.ours)
-    known = {"ours", *peers.all_peers()}
+    known = {*datasets.OURS, *peers.all_peers()}
     assert {*dataset.tools, *dataset.left_out} <= known
     assert not set(dataset.tools) & set(dataset.left_out)
     assert set(dataset.sizes) == {"train_points", "test_points", "features", "classes"}
@@ -219,7 +219,7 @@ def test_tools_are_chosen_by_name() -> None:
     bibtex = datasets.Dataset.named("bibtex")
     assert study._chosen_tools(bibtex, None) == bibtex.tools
     assert study._chosen_tools(bibtex, "omikuji,ours") == ["omikuji", "ours"]
-    with pytest.raises(OwlmineError, match="--tools names 'fast'; wanted some of ours, pecos"):
+    with pytest.raises(OwlmineError, match="--tools names 'fast'; wanted some of ours, ours-softmax, pecos"):
         study._chosen_tools(bibtex, "fast")
 
 

@@ -103,7 +103,7 @@ def test_stored_run_is_whole(file: Path) -> None:
     run = json.loads(file.read_text())
     assert file == results.result_file(run)
     assert set(results.IDENTITY) <= set(run)
-    assert run["tool"] in {"ours", *peers.all_peers()}
+    assert run["tool"] in {*datasets.OURS, *peers.all_peers()}
     assert all(re.fullmatch("[0-9a-f]{64}", run["matrices"][name]) for name in SUMS)
     for metric in ("P", "R", "nDCG", "PSP"):
         assert all(0 < run["figures"][f"{metric}@{k}"] <= 100 for k in (1, 3, 5))
