@@ -41,6 +41,8 @@ def _options(**chosen: Any) -> TrainOptions:
         "pool": NUM_CLASSES - 1,
         "dim": DIM,
         "batch_size": 20,
+        "scale": 1.0,
+        "class_rate": 0.1,
         "feature_rate": 1.0,
         "map_rate": 0.01,
     }
