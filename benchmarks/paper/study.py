@@ -100,6 +100,8 @@ def questions(arguments: argparse.Namespace) -> None:
         dataset = Dataset.named(name)
         options = dict(dataset.questions)
         own = options.pop("asked", [])
+        if not own:
+            raise OwlmineError(f"{name}: has no questions")
         store = dataset.open(arguments.data_root)
         for asked in arguments.ask.split(",") if arguments.ask else own:
             if asked not in QUESTIONS:

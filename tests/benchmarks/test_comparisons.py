@@ -281,3 +281,9 @@ def test_stored_settings_take_the_place_of_a_search(small_store: Store, tmp_path
         (name, purpose) for name in chosen for purpose in ("search", "final", "final")
     )
     assert all(run["setting"] == asdict(chosen[run["method"]]) for run in runs)
+
+
+def test_a_dataset_without_questions_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["study.py", "questions", "bibtex"])
+    with pytest.raises(SystemExit, match="error: bibtex: has no questions"):
+        study.main()
