@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from owlmine.data import Store, convert
+
 PAPER = Path(__file__).parents[2] / "benchmarks" / "paper"
 sys.path.insert(0, str(PAPER))
-
-from owlmine.data import Store, convert  # noqa: E402
 
 
 @pytest.fixture
