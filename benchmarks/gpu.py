@@ -128,7 +128,7 @@ def measure_memory(table: Table) -> None:
     for name, pool in (("", POOL), (", all classes", AMAZON_3M - 1)):
         before = torch.cuda.memory_allocated()
         model = Retriever.new(ModelShape(FEATURES, AMAZON_3M, dim=D), seed=0, device="cuda")
-        fused = FusedStep(model, TrainOptions(batch_size=N, top=1, pool=pool), split)
+        fused = FusedStep(model, TrainOptions(batch_size=N, loss="bowl", top=1, pool=pool), split)
         data = fused.data_bytes
         torch.cuda.reset_peak_memory_stats()
         for number in range(4):

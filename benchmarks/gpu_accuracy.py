@@ -69,7 +69,9 @@ def main() -> None:
         runs = []
         for seed in range(arguments.seeds):
             pool = store.num_classes - 1 if way == "all" else 0
-            options = TrainOptions(epochs=arguments.epochs, batch_size=arguments.batch_size, seed=seed, pool=pool)
+            options = TrainOptions(
+                loss="bowl", epochs=arguments.epochs, batch_size=arguments.batch_size, seed=seed, pool=pool
+            )
             figures, seconds = trained(store, way, options)
             runs.append(figures | {"seconds": seconds})
             print(f"{arguments.store.name} {way:9s} seed {seed}: {figures} in {seconds:.1f} s", flush=True)

@@ -23,6 +23,8 @@ from owlmine.train.objective import PoolObjective, make_objective, padded_labels
 from owlmine.train.options import TrainOptions
 from owlmine.train.step import TrainingStep, step_seed
 
+from .conftest import Rounded
+
 NUM_POINTS, NUM_FEATURES, NUM_CLASSES, DIM = 60, 40, 30, 16
 
 
@@ -206,6 +208,21 @@ def test_a_bfloat16_table_stays_one(device: str) -> None:
         assert step.copy_bytes == 0
     assert model.classes.weight.dtype == torch.bfloat16
     assert torch.allclose(model.classes.weight.float().norm(dim=1), torch.ones((), device=device), atol=0.02)
+
+
+@pytest.mark.parametrize("chosen", [{"loss": "softmax"}, {"loss": "one-vs-all"}, {"loss": "bowl", "top": 1}])
+def test_the_copy_of_all_classes_follows_them(chosen: dict[str, Any], device: str, rounded: Rounded) -> None:
+    model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
+    before = model.classes.weight.clone()
+    step = FusedStep(model, _options(**chosen), _split())
+    for number in range(2):
+        step(np.arange(20), number=number, progress=0.0)
+    copy = step._class_side.copy_KD
+    assert copy is not None
+    assert step.copy_bytes == copy.nbytes
+    moved = (model.classes.weight != before).any(dim=1)
+    assert bool(moved.any())
+    assert torch.equal(copy[moved], rounded(model.classes.weight[moved], torch.bfloat16))
 
 
 def test_a_grown_pool_is_as_one_of_that_size(device: str) -> None:

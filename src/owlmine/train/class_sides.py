@@ -45,7 +45,7 @@ class StepInputs:
 
 class ClassSide(Protocol):
     copy_KD: Tensor | None
-    """A copy of the class table in bfloat16, where mining over all classes keeps one."""
+    """A copy of the class table in bfloat16, where every class is read in every step."""
 
     def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
         """Losses [N], and the gradient of their sum by the queries [N, D]. Moves the class table."""
@@ -80,8 +80,7 @@ class KeptSide:
     def _mine(self, inputs: StepInputs) -> Tensor:
         """[N, T] ids of the hardest allowed classes; -1 where there are fewer."""
         if self.pool_size == len(self._classes) - 1:
-            if self.copy_KD is None and self._classes.weight.dtype != torch.bfloat16:
-                self.copy_KD = self._classes.weight.to(torch.bfloat16)
+            self.copy_KD = _copy_for_products(self._classes.weight, self.copy_KD)
             scored = Scored(self._classes.weight if self.copy_KD is None else self.copy_KD)
         else:
             ids_W, rows_WD = pool_rows(
@@ -156,13 +155,14 @@ def pool_side(loss: PoolLoss, classes: RowTable, *, pool_size: int) -> BlockedPo
 
 
 class AllSide:
-    """All classes: scores are recomputed in blocks and never written out whole."""
+    """All classes: scores are recomputed in blocks and never written out whole. Both passes read the copy."""
 
     def __init__(self, loss: AllClassLoss, classes: RowTable, *, scale: float, exclude_known: bool) -> None:
         self._loss, self._classes, self._scale, self._exclude_known = loss, classes, scale, exclude_known
         self.copy_KD: Tensor | None = None
 
     def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        self.copy_KD = _copy_for_products(self._classes.weight, self.copy_KD)
         return all_class_step(
             inputs.units_ND,
             self._classes.weight,
@@ -171,8 +171,19 @@ class AllSide:
             loss=self._loss,
             scale=self._scale,
             excluded=inputs.exclude if self._exclude_known else None,
+            copy_KD=self.copy_KD,
             key=inputs.rounding_key,
         )
+
+
+def _copy_for_products(classes_KD: Tensor, copy_KD: Tensor | None) -> Tensor | None:
+    """The table in bfloat16, made once and kept equal by the steps; None where the table is that itself.
+
+    A step that reads every class would else convert them all anew.
+    """
+    if copy_KD is None and classes_KD.dtype != torch.bfloat16:
+        return classes_KD.to(torch.bfloat16)
+    return copy_KD
 
 
 def slopes_of(
