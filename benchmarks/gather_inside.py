@@ -10,7 +10,6 @@ two kernels would be charged with the host's time for two launches. Writes resul
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,7 +41,7 @@ def plain_maxima(queries: Tensor, table: Tensor, ids: Tensor) -> Tensor:
 
 def compare(table: Tensor, num_queries: int, rows: list[dict[str, Any]]) -> None:
     from gpu_gather import TILINGS, gathered_maxima
-    from gpu_table import Table
+    from gpu_table import Table, recorded
 
     from owlmine.kernels.block_maxima import block_maxima
     from owlmine.kernels.pool_rows import gather_rows
@@ -68,19 +67,10 @@ def compare(table: Tensor, num_queries: int, rows: list[dict[str, Any]]) -> None
             "classes": len(table),
             "table": str(table.dtype).removeprefix("torch."),
             "queries": num_queries,
-            "ms": timer.milliseconds(recorded(work).replay),
+            "ms": timer.milliseconds(recorded(work)),
         }
         rows.append(row)
         print(_line(row), flush=True)
-
-
-def recorded(work: Callable[[], Tensor]) -> torch.cuda.CUDAGraph:
-    """``work``, which has run before, as a graph."""
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph
 
 
 def _line(row: dict[str, Any]) -> str:

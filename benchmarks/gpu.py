@@ -2,7 +2,8 @@
 
     PYTHONPATH=src python benchmarks/gpu.py [--store STORE] [--only check,kernels,step,chunks,epoch,all-classes,memory]
 
-Every ratio is of medians of one run. STORE (a folder made by ``owlmine data convert``) is the dataset of the epoch.
+Every ratio is of medians of one run. Work on a pool and the class side alone are recorded as CUDA graphs, as steps of
+training are. STORE (a folder made by ``owlmine data convert``) is the dataset of the epoch.
 Ends with one table and writes results/gpu.json.
 """
 
@@ -28,7 +29,7 @@ from gpu_steps import (
     time_epoch,
     time_steps,
 )
-from gpu_table import Table
+from gpu_table import Table, recorded
 from machine import machine, save_result
 from plain_pytorch import SCALE, plain_softmax_step
 from torch import Tensor
@@ -38,6 +39,7 @@ from owlmine.data.store import Store
 from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.hardest import Scored, hardest_scored
 from owlmine.kernels.pool_rows import gather_rows
+from owlmine.mining import hardest
 from owlmine.model import ModelShape, Retriever
 from owlmine.train.fused_step import FusedStep
 from owlmine.train.options import TrainOptions
@@ -75,18 +77,29 @@ def time_kernels(table: Table) -> None:
                 **work.as_options(),
             )
         del classes, padded
+    time_float32(table, queries)
     classes = unit_rows(AMAZON_670K)
     pool = torch.randperm(AMAZON_670K, device="cuda")[:POOL]
     for kept, limit in ((1, 0.12), (16, None), (64, None), (256, 0.25)):
-        plain = table.milliseconds(lambda k=kept: (queries @ classes[pool].T).topk(k, dim=1))
+        plain = table.milliseconds(recorded(lambda k=kept: (queries @ classes[pool].T).topk(k, dim=1)))
 
         def ours(k: int = kept) -> tuple[Tensor, Tensor]:
             rows = gather_rows(classes, pool, dtype=torch.bfloat16)
             return hardest_scored(queries, Scored(rows, pool), k, exclude=exclude)
 
-        ours_ms = table.milliseconds(ours)
+        ours_ms = table.milliseconds(recorded(ours))
         work = gpu_counts.pool_gather(POOL, D, table_bytes=gpu_counts.BFLOAT16) + gpu_counts.scores(N, POOL, D)
         table.add(f"hardest {kept} of a pool of {POOL:,}", ours_ms, plain=plain, limit=limit, **work.as_options())
+
+
+def time_float32(table: Table, queries: Tensor) -> None:
+    """What ``predict`` asks for: rows in float32, and exact by that measure."""
+    queries, classes = queries.float(), unit_rows(AMAZON_670K).float()
+    for kept in (1, 16, 256):
+        plain = table.milliseconds(lambda k=kept: (queries @ classes.T).topk(k, dim=1))
+        ours = table.milliseconds(lambda k=kept: hardest(queries, classes, k))
+        work = gpu_counts.scores(N, AMAZON_670K, 3 * D)
+        table.add(f"hardest {kept} of {AMAZON_670K:,}, float32", ours, plain=plain, **work.as_options())
 
 
 def time_all_classes(table: Table) -> None:
@@ -108,7 +121,7 @@ def time_all_classes(table: Table) -> None:
         def ours(table_KD: Tensor = classes) -> object:
             return all_class_step(vectors, table_KD, positives, factor, loss="softmax", scale=SCALE, key=key)
 
-        ours_ms = table.milliseconds(ours)
+        ours_ms = table.milliseconds(recorded(ours))
         extra = (torch.cuda.max_memory_allocated() - before) / 2**30
         table.add(
             f"full softmax, class side, {num_classes:,}",

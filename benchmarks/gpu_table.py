@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from triton.testing import do_bench
 
 
@@ -56,3 +57,14 @@ def _line(row: dict[str, Any]) -> str:
         f"{row['name']:44s} {row['ms']:9.3f} {number('plain_ms', 9, 3)} {number('times_faster', 6, 1)}"
         f" {number('limit_ms', 8, 2)} {verdict:5s} {number('tflops', 8, 0)} {number('gb_per_s', 7, 0)}"
     )
+
+
+def recorded(work: Callable[[], object]) -> Callable[[], None]:
+    """``work`` as a CUDA graph, as steps of training are: launched one by one, small kernels are charged with the
+    host's time to start them."""
+    work()  # Compiles, which must not happen while a graph is recorded.
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay

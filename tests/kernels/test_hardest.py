@@ -47,6 +47,21 @@ def test_equals_float64(
     assert torch.allclose(scores.double(), true_scores, atol=1e-4)
 
 
+@pytest.mark.parametrize("of_pool", [False, True])
+@pytest.mark.parametrize("k", [1, 17])
+def test_float32_scores_closer_than_bfloat16_can_tell(k: int, of_pool: bool, device: str) -> None:
+    """All classes near one: their scores differ by a thousandth, and rounded to 8 bits most would be equal."""
+    torch.manual_seed(k)
+    queries = torch.nn.functional.normalize(torch.randn(20, 40), dim=1).to(device)
+    classes = (torch.nn.functional.normalize(torch.randn(1, 40), dim=1) + 1e-4 * torch.randn(3000, 40)).to(device)
+    ids = torch.randperm(3000).to(device) if of_pool else torch.arange(3000, device=device)
+    none = torch.full((20, 1), -1, device=device)
+    true_scores, _ = _truth(queries, classes[ids], k, ids, none)
+    _, found = hardest_by_kernels(queries, classes, k, pool=ids if of_pool else None, exclude=None)
+    chosen = (queries.double()[:, None] * classes.double()[found]).sum(dim=2)
+    assert float((chosen.sort(dim=1, descending=True).values - true_scores).abs().max()) < 1e-6
+
+
 def test_ties_go_to_the_first(device: str) -> None:
     classes = torch.ones(300, 16, dtype=torch.bfloat16, device=device)
     queries = torch.ones(2, 16, dtype=torch.bfloat16, device=device)
@@ -66,10 +81,13 @@ def test_fewer_allowed_than_asked_for(device: str) -> None:
         assert bool((scores == -torch.inf).all())
 
 
-def test_many_classes_and_queries_go_in_passes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CLASSES", 256)
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.bfloat16, "_CLASSES"), (torch.float32, "_SPLIT_CLASSES")])
+def test_many_classes_and_queries_go_in_passes(
+    dtype: torch.dtype, limit: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, limit, 256)
     monkeypatch.setattr(module, "_QUERIES", 4)
-    queries, classes = _inputs(9, 600, 16, torch.bfloat16, device)
+    queries, classes = _inputs(9, 600, 16, dtype, device)
     offsets = torch.arange(10, device=device) * 2
     exclude = offsets, torch.arange(18, device=device)
     for k in (1, 5):

@@ -21,11 +21,14 @@ from owlmine.kernels.hardest_one import hardest_one
 from owlmine.kernels.pool_rows import gather_rows
 from owlmine.kernels.rescore import rescore
 from owlmine.kernels.select_largest import MAX_WIDTH, select_largest
+from owlmine.kernels.split_rows import mined_queries, mined_rows
 from owlmine.mining.known import Known
 
 # Queries and classes of one pass: bounds the maxima held at once, and the width of a row of them.
 _QUERIES = 4096
 _CLASSES = MAX_WIDTH * TILE_K
+# Classes whose float32 rows are split into parts at a time: 0.8 GB of parts for 512 dimensions.
+_SPLIT_CLASSES = 1 << 18
 # Blocks of finer maxima, by which the tiles that can matter are narrowed before their rows are scored again.
 _FINE = 16
 MAX_CHOSEN = MAX_WIDTH // _FINE
@@ -38,7 +41,7 @@ _KEPT_SCORES_BLOCK = 8
 @dataclass(frozen=True, eq=False)
 class Scored:
     """Rows to choose from. ``ids`` names them where they are not simply all classes; ``exact_RD`` are the rows that
-    scores are finally taken from, where ``rows_RD`` are rounded."""
+    scores are finally taken from, where ``rows_RD`` are what ``mined_rows`` made of them."""
 
     rows_RD: Tensor
     ids: Tensor | None = None
@@ -64,15 +67,16 @@ def _of_some_queries(
     queries_ND: Tensor, table_KD: Tensor, k: int, pool: Tensor | None, exclude: Exclusions | None
 ) -> tuple[Tensor, Tensor]:
     choices = len(table_KD) if pool is None else len(pool)
+    part = _CLASSES if table_KD.dtype.itemsize == 2 else min(_SPLIT_CLASSES, _CLASSES)
     parts = []
-    for start in range(0, choices, _CLASSES):
+    for start in range(0, choices, part):
         if pool is None:
-            exact_RD = table_KD[start : start + _CLASSES]
-            ids = None if choices <= _CLASSES else torch.arange(start, start + len(exact_RD), device=table_KD.device)
+            exact_RD = table_KD[start : start + part]
+            ids = None if choices <= part else torch.arange(start, start + len(exact_RD), device=table_KD.device)
         else:
-            ids = pool[start : start + _CLASSES]
+            ids = pool[start : start + part]
             exact_RD = gather_rows(table_KD, ids, dtype=table_KD.dtype)
-        rows_RD = fit_for_tiles(exact_RD)
+        rows_RD = mined_rows(exact_RD)
         scored = Scored(rows_RD, ids, None if rows_RD is exact_RD else exact_RD)
         parts.append(hardest_scored(queries_ND, scored, min(k, len(rows_RD)), exclude=exclude))
     if len(parts) == 1:
@@ -83,7 +87,7 @@ def _of_some_queries(
 
 def hardest_scored(queries_ND: Tensor, scored: Scored, k: int, *, exclude: Exclusions | None) -> tuple[Tensor, Tensor]:
     """Scores (float32) and ids [N, k], hardest first. Nothing here waits for the device."""
-    mined_ND = fit_for_tiles(queries_ND.to(scored.rows_RD.dtype))
+    mined_ND = mined_queries(queries_ND, scored.source.dtype)
     if k == 1 and scored.exact_RD is None:
         block = TILE_K if scored.ids is None else _POOL_BLOCK
         found = block_maxima(mined_ND, scored.rows_RD, block=block)
@@ -91,7 +95,7 @@ def hardest_scored(queries_ND: Tensor, scored: Scored, k: int, *, exclude: Exclu
             found.maxima_NM, mined_ND, scored.rows_RD, block=block, ids=scored.ids, exclude=exclude
         )
         return scores_N[:, None], ids_N[:, None]
-    # Rounded rows may put a block a little too low.
+    # Two ways to work out a score differ in the last digits, which may put a block a little too low.
     spare = 0 if scored.exact_RD is None else 8 + k // 4
     blocks_NT, block, known_NK = _blocks_that_matter(mined_ND, scored, k + spare, exclude)
     final_ND = mined_ND if scored.exact_RD is None else queries_ND.to(torch.float32).contiguous()
@@ -113,14 +117,6 @@ def _blocks_that_matter(
     tiles_NT = select_largest(found.maxima_NM, k, exclude=exclude)
     blocks_NT = select_largest(found.fine_NF, k, exclude=exclude, blocks_NC=tiles_NT, block=TILE_K // _FINE)
     return blocks_NT, _FINE, None
-
-
-def fit_for_tiles(rows: Tensor) -> Tensor:
-    """Contiguous rows of a 16-bit type, a multiple of 16 bytes long: the same tensor where they are so already."""
-    if rows.dtype not in (torch.bfloat16, torch.float16):
-        rows = rows.to(torch.bfloat16)
-    missing = -rows.shape[1] % 8
-    return torch.nn.functional.pad(rows, (0, missing)) if missing else rows.contiguous()
 
 
 def kernel_exclusions(exclude: Known | None) -> Exclusions | None:
