@@ -42,7 +42,7 @@ def random_batch(num_classes: int, random: np.random.Generator) -> Batch:
 
 def ours(num_classes: int) -> Callable[[Batch, int], None]:
     model = Retriever.new(ModelShape(NUM_FEATURES, num_classes, dim=DIM), seed=0)
-    step = TrainingStep(model, TrainOptions(pool=POOL_SIZE, top=1))
+    step = TrainingStep(model, TrainOptions(loss="bowl", pool=POOL_SIZE, top=1))
     return lambda batch, number: float(step(batch, number=number, progress=0.5))
 
 

@@ -103,7 +103,9 @@ def reference_scores(fitted: OwlmineClassifier, row: NDArray[np.float64]) -> lis
     return [math.fsum(x * c for x, c in zip(vector, row, strict=True)) for row in tensors["classes"]]
 
 
-@pytest.mark.parametrize("params", [{}, {"depth": 0}, {"depth": 2}, {"kind": "linear", "class_rate": 0.01}])
+@pytest.mark.parametrize(
+    "params", [{}, {"depth": 0}, {"depth": 2}, {"kind": "linear", "loss": "bowl", "class_rate": 0.01}]
+)
 @pytest.mark.parametrize("dense", [False, True])
 def test_scores_are_those_of_the_formula(params: dict[str, Any], dense: bool) -> None:
     X, y = sparse_points()

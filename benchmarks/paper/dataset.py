@@ -15,7 +15,7 @@ from owlmine.errors import OwlmineError
 
 CONFIGS = Path(__file__).parent / "configs"
 # What we run of our own, and in which options of training it differs from the dataset's.
-OURS: dict[str, dict[str, Any]] = {"ours": {}, "ours-softmax": {"loss": "mined-softmax"}}
+OURS: dict[str, dict[str, Any]] = {"ours": {}, "ours-bowl": {"loss": "bowl"}}
 # In the order of size.
 DATASETS = ("bibtex", "debian-depends", "tibkat-gnd", "yso-finna-en", "commit-files")
 

@@ -1,6 +1,6 @@
 """owlmine on one dataset of the study, with the options of its file in ``configs``; judged and kept as the peers are.
 
-    python benchmarks/paper/ours.py DATASET [--tool ours|ours-softmax] [--data-root FOLDER] [--device cpu|cuda]
+    python benchmarks/paper/ours.py DATASET [--tool ours|ours-bowl] [--data-root FOLDER] [--device cpu|cuda]
                                             [--out MODEL] [--again]
 
 A run is a process of its own, as the peers' are, so that its peak of memory is its own. Where owlmine is not

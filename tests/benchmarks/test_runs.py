@@ -219,7 +219,7 @@ def test_tools_are_chosen_by_name() -> None:
     bibtex = datasets.Dataset.named("bibtex")
     assert study._chosen_tools(bibtex, None) == bibtex.tools
     assert study._chosen_tools(bibtex, "omikuji,ours") == ["omikuji", "ours"]
-    with pytest.raises(OwlmineError, match="--tools names 'fast'; wanted some of ours, ours-softmax, pecos"):
+    with pytest.raises(OwlmineError, match="--tools names 'fast'; wanted some of ours, ours-bowl, pecos"):
         study._chosen_tools(bibtex, "fast")
 
 

@@ -121,7 +121,7 @@ def test_full_disk(store: Store, tiny_disk: Path, owlmine_command: Command) -> N
 def test_rates_beyond_all_measure(store: Store, tmp_path: Path, owlmine_command: Command) -> None:
     done = owlmine_command(
         *("train", store.path, "--out", tmp_path / "out", *SMALL, "--epochs", "5"),
-        *("--kind", "linear", "--surrogate", "exponential", "--class-rate", "1000"),
+        *("--loss", "bowl", "--kind", "linear", "--surrogate", "exponential", "--class-rate", "1000"),
     )
     assert done.returncode == 2
     told = one_error_line(done.stderr)

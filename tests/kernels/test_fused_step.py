@@ -40,6 +40,7 @@ def _split(labels_each: int = 1) -> Split:
 
 def _options(**chosen: Any) -> TrainOptions:
     shared: dict[str, Any] = {
+        "loss": "bowl",
         "pool": NUM_CLASSES - 1,
         "dim": DIM,
         "batch_size": 20,

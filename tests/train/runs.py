@@ -23,6 +23,7 @@ STEPS_PER_EPOCH = 10
 
 def small_options(**changes: Any) -> TrainOptions:
     chosen = {
+        "loss": "bowl",
         "dim": 8,
         "pool": 20,
         "epochs": 2.0,

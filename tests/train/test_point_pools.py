@@ -81,7 +81,7 @@ def test_a_run_learns(store: Store, tmp_path: Path) -> None:
 
 def test_no_growth_with_pools_of_points() -> None:
     with pytest.raises(ValueError, match="pool_start is 4; wanted 0 with a pool for each point"):
-        TrainOptions(pool_start=4, shared_pool=False)
+        TrainOptions(loss="bowl", pool_start=4, shared_pool=False)
 
 
 @pytest.mark.parametrize("loss", ["softmax", "one-vs-all", "full-bowl"])

@@ -27,6 +27,7 @@ from owlmine.model.row_table import RowTable
 from owlmine.train.options import MAX_POOL, TrainOptions
 from owlmine.train.point_pools import PointPoolObjective
 from owlmine.train.pool_mining import PoolMiner
+from owlmine.train.suited_settings import suited_setting
 
 # What a pool costs on two cores grows with it; what it brings flattens out.
 _CPU_POOL = 4096
@@ -148,14 +149,16 @@ def pool_size_for(options: TrainOptions, *, num_classes: int, device: torch.devi
 def make_objective(options: TrainOptions, classes: RowTable) -> Objective:
     """The loss that the options name, on this class table."""
     pool_size = pool_size_for(options, num_classes=len(classes), device=classes.weight.device)
-    if options.top > pool_size:
-        raise ValueError(f"top is {options.top}; wanted at most the pool of {pool_size}")
     entry = LOSSES[options.loss]
+    # What suits the loss may be more than few classes can give; a number that somebody chose may not.
+    if pool_size < options.top != suited_setting(options.loss).top:
+        raise ValueError(f"top is {options.top}; wanted at most the pool of {pool_size}")
+    kept = min(options.top, pool_size)
 
     setting = LossSetting(
         num_classes=len(classes),
         pool_size=pool_size,
-        kept=options.top,
+        kept=kept,
         phi=options.surrogate,
         scale=options.scale,
         learn_scale=options.learn_scale,
@@ -183,7 +186,7 @@ def _pool_objective(options: TrainOptions, loss: PoolLoss, classes: RowTable, *,
         assert isinstance(loss, MinedLoss)
         loss.weights = own
     elif isinstance(loss, MinedSoftmax):
-        kept = options.top
+        kept = min(options.top, pool_size)
     if not options.shared_pool:
         if kept is None:
             raise ValueError(

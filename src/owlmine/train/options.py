@@ -25,13 +25,15 @@ _run = partial(option, group="Run")
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How a model is trained: by default the paper's recipe, with a warm start and known labels left out of pools.
+    """How a model is trained: by default a softmax over the hardest classes of a pool, from a warm start.
+
+    ``loss="bowl"`` is the paper's loss.
 
     What a 0 leaves open (``top``, ``scale`` and the rates) has the number that suits the loss once this is made.
     ``dataclasses.replace`` keeps those numbers, whatever the new loss.
     """
 
-    loss: str = _loss("bowl", f"Loss: {', '.join(TRAINABLE)}.")
+    loss: str = _loss("mined-softmax", f"Loss: {', '.join(TRAINABLE)}.")
     top: int = _loss(0, "How many of the hardest negatives count, for losses that mine (0: what suits the loss).")
     pool: int = _loss(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
     pool_start: int = _loss(0, "Pool of the first steps, doubled up to --pool as mistakes become rare (0: no growth).")
