@@ -17,7 +17,7 @@ _LEAST_STEPS_PER_EPOCH = 16
 _LEAST_BATCH = 32
 _LEAST_DIM = 64
 # random_state stands for the seed; the others belong to runs that have a folder.
-_NOT_HERE = ("seed", "validation", "patience", "checkpoint_minutes", "tensorboard")
+_NOT_HERE = ("seed", "validation", "patience", "checkpoint_minutes", "tensorboard", "heads", "shortlist", "recipe")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The paper's encoder: sparse query times a table, ReLU, a linear map, unit length.
 
-Shapes: N points, F features, D dimension, E entries of a batch of sparse rows.
+Shapes: N points, F features, D dimension, H heads, E entries of a batch of sparse rows.
 """
 
 from __future__ import annotations
@@ -53,17 +53,20 @@ def query_batch(queries: SparseRows | NDArray[Any], device: torch.device) -> Que
 class Encoder(nn.Module):
     """Queries to unit vectors: x E, then for each map M: ReLU, times M; then scaled to length 1.
 
-    ``depth`` 1 is the paper's model. The table E is a ``RowTable`` where queries are sparse; for dense queries it is
-    an ordinary parameter, since every row takes part in every step.
+    ``depth`` 1 is the paper's model. With H ``heads`` that is done to each of H equal parts of the dimension, by maps
+    of its own (one below the other in M), and the parts have length 1 / √H. The table E is a ``RowTable`` where queries
+    are sparse; for dense queries it is an ordinary parameter, since every row takes part in every step.
     """
 
-    def __init__(self, *, num_features: int, dim: int, depth: int, dense: bool, table: Tensor) -> None:
+    def __init__(self, *, num_features: int, dim: int, depth: int, dense: bool, table: Tensor, heads: int = 1) -> None:
         super().__init__()
         assert table.shape == (num_features, dim)
-        self.num_features, self.dim, self.depth, self.dense = num_features, dim, depth, dense
+        self.num_features, self.dim, self.depth, self.dense, self.heads = num_features, dim, depth, dense, heads
         self.table = RowTable(table)
         self.projection = nn.Parameter(table) if dense else None
-        self.maps = nn.ParameterList(nn.Parameter(torch.empty(dim, dim, device=table.device)) for _ in range(depth))
+        self.maps = nn.ParameterList(
+            nn.Parameter(torch.empty(dim, dim // heads, device=table.device)) for _ in range(depth)
+        )
 
     @classmethod
     def new(
@@ -81,9 +84,19 @@ class Encoder(nn.Module):
     def forward(self, queries: QueryBatch) -> Tensor:
         """[N, D] unit vectors; a query without features becomes 0."""
         hidden_ND = self._project(queries)
+        if self.heads > 1:
+            return self._by_heads(hidden_ND)
         for matrix in self.maps:
             hidden_ND = hidden_ND.relu() @ matrix
         return unit_vectors(hidden_ND)
+
+    def _by_heads(self, hidden_ND: Tensor) -> Tensor:
+        width = self.dim // self.heads
+        hidden_HNd = hidden_ND.view(-1, self.heads, width).transpose(0, 1)
+        for matrix in self.maps:
+            hidden_HNd = hidden_HNd.relu() @ matrix.view(self.heads, width, width)
+        parts_ND = hidden_HNd.transpose(0, 1).reshape(-1, width)
+        return unit_vectors(parts_ND).div(math.sqrt(self.heads)).view(-1, self.dim)
 
     def _project(self, queries: QueryBatch) -> Tensor:
         if isinstance(queries, Tensor):

@@ -1,4 +1,4 @@
-"""The model on disk: ``config.json``, three safetensors files and a card; no pickle anywhere.
+"""The model on disk: ``config.json``, three safetensors files, a fourth for a re-ranker, and a card; no pickle at all.
 
 ``config.json`` is written last: a folder without it holds no finished model. Tensors are memory-mapped when loaded.
 """
@@ -20,13 +20,16 @@ from owlmine.data.arrays import StringTable, sha256_of
 from owlmine.data.store import meta_checksum
 from owlmine.data.text import TextVectoriser, TfIdf, TokenOptions
 from owlmine.errors import DataError, OwlmineError
+from owlmine.model.calibration import Calibration
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.retriever import ModelShape, Retriever
 from owlmine.model.whole_files import write_tensors, write_text
+from owlmine.rerank.reranker import Reranker
 
 FORMAT_NAME = "owlmine-model"
 FORMAT_VERSION = 1
 _FILES = ("weights", "classes", "features")
+_RERANKER = "reranker"
 
 
 def save_model(folder: Path, predictor: Predictor, card: str) -> None:
@@ -36,6 +39,8 @@ def save_model(folder: Path, predictor: Predictor, card: str) -> None:
         "classes": _class_tensors(predictor.classes),
         "features": _feature_tensors(predictor.features),
     }
+    if predictor.reranker is not None:
+        parts[_RERANKER] = predictor.reranker.tensors()
     config = {
         "format": FORMAT_NAME,
         "version": FORMAT_VERSION,
@@ -45,10 +50,12 @@ def save_model(folder: Path, predictor: Predictor, card: str) -> None:
         "weighting": predictor.features.weighting,
         **predictor.config,
     }
+    if predictor.reranker is not None:
+        config[_RERANKER] = predictor.reranker.to_dict()
     try:
-        for name in _FILES:
-            write_tensors(folder / f"{name}.safetensors", parts[name])
-        config["sha256"] = {name: sha256_of(folder / f"{name}.safetensors") for name in _FILES}
+        for name, tensors in parts.items():
+            write_tensors(folder / f"{name}.safetensors", tensors)
+        config["sha256"] = {name: sha256_of(folder / f"{name}.safetensors") for name in parts}
         config["checksum"] = meta_checksum(config)
         write_text(folder / "README.md", card)
         write_text(folder / "config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n")
@@ -62,15 +69,17 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
     config = _read_config(path)
     try:
         shape = ModelShape(**config["shape"])
-        tensors = {name: load_file(path / f"{name}.safetensors") for name in _FILES}
+        tensors = {name: load_file(path / f"{name}.safetensors") for name in _files_of(config)}
         weights = {name: tensor.to(device) for name, tensor in tensors["weights"].items()}
         classes = _classes(tensors["classes"], config["num_points"])
         _check_sizes(shape, weights, classes)
         features = _features(tensors["features"], config["weighting"])
+        _check_calibration(config, shape)
+        reranker = _reranker(config, tensors, shape)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         found = f"a model that cannot be read ({type(error).__name__}: {error})"
         raise DataError(path, found=found, wanted="an unharmed model folder") from error
-    return Predictor(Retriever.from_tensors(shape, weights), classes, features, config)
+    return Predictor(Retriever.from_tensors(shape, weights), classes, features, config, reranker=reranker)
 
 
 def verify_model(path: str | Path) -> list[str]:
@@ -78,9 +87,23 @@ def verify_model(path: str | Path) -> list[str]:
     path = Path(path)
     config = _read_config(path)
     sums = config.get("sha256", {})
-    files = {name: path / f"{name}.safetensors" for name in _FILES}
+    files = {name: path / f"{name}.safetensors" for name in _files_of(config)}
     damaged = [f.name for name, f in files.items() if not f.is_file() or sha256_of(f) != sums.get(name)]
     return damaged if config.get("checksum") == meta_checksum(config) else [*damaged, "config.json"]
+
+
+def _files_of(config: dict[str, Any]) -> tuple[str, ...]:
+    return (*_FILES, _RERANKER) if _RERANKER in config else _FILES
+
+
+def _reranker(config: dict[str, Any], tensors: dict[str, dict[str, Tensor]], shape: ModelShape) -> Reranker | None:
+    if _RERANKER not in config:
+        return None
+    reranker = Reranker.from_parts(config[_RERANKER], tensors[_RERANKER])
+    sizes = reranker.ranker.num_classes, reranker.ranker.num_features
+    if sizes != (shape.num_classes, shape.num_features) or shape.dense:
+        raise ValueError(f"a re-ranker of {sizes[0]} classes and {sizes[1]} features; config.json tells of {shape}")
+    return reranker
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -114,6 +137,12 @@ def _check_sizes(shape: ModelShape, weights: dict[str, Tensor], classes: ClassWo
     lengths = {len(classes.keys), len(classes.names), len(classes.counts)}
     if lengths != {shape.num_classes}:
         raise ValueError(f"words of {lengths} classes; config.json tells of {shape.num_classes}")
+
+
+def _check_calibration(config: dict[str, Any], shape: ModelShape) -> None:
+    told = config.get("calibration")
+    if told is not None and (depth := Calibration.from_dict(told).depth) > shape.num_classes:
+        raise ValueError(f"a calibration by the {depth} best classes; config.json tells of {shape.num_classes}")
 
 
 def _string_tensors(name: str, table: StringTable) -> dict[str, Tensor]:

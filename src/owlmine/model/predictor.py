@@ -18,8 +18,10 @@ from owlmine.data.store import Store
 from owlmine.data.text import TextVectoriser, TfIdf
 from owlmine.errors import OwlmineError
 from owlmine.mining import hardest
+from owlmine.model.calibration import Calibration
 from owlmine.model.encoder import query_batch
 from owlmine.model.retriever import Retriever
+from owlmine.rerank.reranker import Reranker
 
 # Queries encoded and scored at once; fewer where a query is as wide as all features (the linear model).
 _BLOCK_ROWS = 1024
@@ -74,15 +76,24 @@ class Prediction:
     key: str
     name: str
     score: float
+    probability: float | None = None
+    """That the class is a label of the query; None where the model has no calibration."""
 
 
 class Predictor:
     """A model that can be asked. ``config`` is what ``config.json`` says of it."""
 
     def __init__(
-        self, retriever: Retriever, classes: ClassWords, features: FeatureWords, config: dict[str, Any]
+        self,
+        retriever: Retriever,
+        classes: ClassWords,
+        features: FeatureWords,
+        config: dict[str, Any],
+        *,
+        reranker: Reranker | None = None,
     ) -> None:
         self.retriever, self.classes, self.features, self.config = retriever, classes, features, config
+        self.reranker = reranker
 
     def prepare(self, queries: Sequence[str] | SparseRows | NDArray[Any]) -> SparseRows | NDArray[Any]:
         """Raw queries (texts, counts, vectors) as the model's features."""
@@ -110,6 +121,18 @@ class Predictor:
         self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Scores and class ids [N, k] of prepared queries, best first; ``among`` are the class ids to choose from."""
+        if self.reranker is None:
+            return self.shortlist(features, k, among=among)
+        assert isinstance(features, SparseRows)
+        available = self.retriever.shape.num_classes if among is None else len(np.unique(among))
+        found = self.shortlist(features, min(max(k, self.reranker.shortlist), available), among=among)
+        scores, ids = self.reranker.reorder(features, *found)
+        return scores[:, :k], ids[:, :k]
+
+    def shortlist(
+        self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """What ``top`` gives by the dense model alone."""
         retriever = self.retriever
         chosen = None if among is None else torch.from_numpy(np.unique(among)).to(retriever.device)
         table = retriever.classes.weight if chosen is None else retriever.classes.weight[chosen]
@@ -126,16 +149,42 @@ class Predictor:
 
     def predict(self, queries: Sequence[str] | SparseRows | NDArray[Any], k: int = 5) -> list[list[Prediction]]:
         """The ``k`` best classes of each raw query, best first."""
-        return self.name(*self.top(self.prepare(queries), k))
+        return self.name(*self.top_with_probabilities(self.prepare(queries), k))
 
-    def name(self, scores: NDArray[np.float32], ids: NDArray[np.int64]) -> list[list[Prediction]]:
-        """What ``top`` gave, with the words for the classes."""
+    @property
+    def calibration(self) -> Calibration | None:
+        """What makes probabilities of scores; None for a model that had no validation points."""
+        told = self.config.get("calibration")
+        return None if told is None else Calibration.from_dict(told)
+
+    def top_with_probabilities(
+        self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32] | None]:
+        """What ``top`` gives, and the probability of each class [N, k]; None where the model has no calibration."""
+        calibration = self.calibration
+        if calibration is None:
+            return *self.top(features, k, among=among), None
+        if among is not None:
+            # What is probable depends on the best of all classes, not on those that somebody asks about.
+            scores, ids = self.top(features, k, among=among)
+            return scores, ids, calibration.probabilities(scores, best_NT=self.top(features, calibration.depth)[0])
+        scores, ids = self.top(features, max(k, calibration.depth))
+        return scores[:, :k], ids[:, :k], calibration.probabilities(scores)[:, :k]
+
+    def name(
+        self,
+        scores: NDArray[np.float32],
+        ids: NDArray[np.int64],
+        probabilities: NDArray[np.float32] | None = None,
+    ) -> list[list[Prediction]]:
+        """What ``top`` or ``top_with_probabilities`` gave, with the words for the classes."""
+        told = [[None] * ids.shape[1]] * len(ids) if probabilities is None else probabilities.tolist()
         return [
             [
-                Prediction(self.classes.keys[c], self.classes.names[c], s)
-                for c, s in zip(row_ids.tolist(), row_scores.tolist(), strict=True)
+                Prediction(self.classes.keys[c], self.classes.names[c], s, p)
+                for c, s, p in zip(row_ids.tolist(), row_scores.tolist(), row_told, strict=True)
             ]
-            for row_ids, row_scores in zip(ids, scores, strict=True)
+            for row_ids, row_scores, row_told in zip(ids, scores, told, strict=True)
         ]
 
     @property

@@ -29,6 +29,8 @@ class ModelShape:
     dim: int = 512
     depth: int = 1
     """Linear maps behind the table."""
+    heads: int = 1
+    """Models side by side, each with its share of the dimension (``join_models``)."""
 
     def __post_init__(self) -> None:
         checks = (
@@ -37,6 +39,8 @@ class ModelShape:
             ("kind", self.kind in ("embedding", "linear"), "embedding or linear"),
             ("dim", self.dim >= 1, "1 or more"),
             ("depth", 0 <= self.depth <= 8, "0 to 8"),
+            ("heads", self.heads >= 1 and self.dim % self.heads == 0, "1 or more, a divisor of dim"),
+            ("heads", self.heads == 1 or self.kind == "embedding", "1 for a linear model"),
         )
         for name, good, wanted in checks:
             if not good:
@@ -46,14 +50,14 @@ class ModelShape:
     def num_parameters(self) -> int:
         if self.kind == "linear":
             return self.num_classes * self.num_features
-        return self.dim * (self.num_features + self.depth * self.dim + self.num_classes)
+        return self.dim * (self.num_features + self.depth * self.dim // self.heads + self.num_classes)
 
     @property
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """What ``Retriever.tensors`` has for such a model."""
         if self.kind == "linear":
             return {"classes": (self.num_classes, self.num_features)}
-        maps = {f"map.{number}": (self.dim, self.dim) for number in range(self.depth)}
+        maps = {f"map.{number}": (self.dim, self.dim // self.heads) for number in range(self.depth)}
         return {"table": (self.num_features, self.dim), **maps, "classes": (self.num_classes, self.dim)}
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,6 +77,8 @@ class Retriever(nn.Module):
     @classmethod
     def new(cls, shape: ModelShape, *, seed: int, device: torch.device | str = "cpu") -> Retriever:
         """Random unit vectors (embedding), or a class table of zeros (linear: the problem is convex)."""
+        if shape.heads > 1:
+            raise ValueError(f"heads is {shape.heads}; wanted 1: models are trained one by one and then joined")
         device = torch.device(device)
         generator = torch.Generator(device).manual_seed(seed)
         if shape.kind == "linear":
@@ -101,6 +107,7 @@ class Retriever(nn.Module):
             dim=shape.dim,
             depth=shape.depth,
             dense=shape.dense,
+            heads=shape.heads,
             table=tensors["table"],
         )
         for number, matrix in enumerate(encoder.maps):

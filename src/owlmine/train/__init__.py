@@ -10,6 +10,8 @@ from owlmine.errors import OwlmineError
 from owlmine.model.device import choose_device
 from owlmine.model.folder import load
 from owlmine.model.predictor import Predictor
+from owlmine.train.composed import ComposedRun
+from owlmine.train.composition import composition
 from owlmine.train.event_file import require_tensorboard
 from owlmine.train.finite import NotFinite
 from owlmine.train.options import TrainOptions
@@ -43,8 +45,20 @@ def train(
     if (out / "config.json").exists():
         return _finished_before(store, out, options)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)
+    return _run(store, out, options, reporter or SilentReporter(), name, resume=resume)
+
+
+def _run(store: Store, out: Path, options: TrainOptions, reporter: Reporter, name: str, *, resume: bool) -> Predictor:
     try:
-        trainer = Trainer(store, out, options, reporter or SilentReporter(), data_name=name)
+        parts = composition(
+            options,
+            device=choose_device(options.device),
+            dense=store.meta["queries"] == "dense",
+            num_classes=store.num_classes,
+        )
+        if not parts.is_single:
+            return ComposedRun(store, out, options, parts, reporter, data_name=name).run(resume=resume)
+        trainer = Trainer(store, out, options, reporter, data_name=name)
     except ValueError as error:
         raise OwlmineError(str(error)) from error
     return trainer.run(resume=resume)

@@ -30,7 +30,9 @@ def model_card(predictor: Predictor, store: Store, options: TrainOptions) -> str
         "",
     ]
     figures = [name for name in ("P@1", "P@3", "P@5") if name in history[-1]]
-    if figures:
+    if figures and "model" in history[-1]:
+        lines += _together(predictor, figures)
+    elif figures:
         lines += [f"| epoch | loss | {' | '.join(figures)} |", "|---" * (2 + len(figures)) + "|"]
         lines += [
             f"| {record['epoch']:g} | {record['loss']:.4f} | "
@@ -47,3 +49,17 @@ def model_card(predictor: Predictor, store: Store, options: TrainOptions) -> str
         "",
     ]
     return "\n".join(lines)
+
+
+def _together(predictor: Predictor, figures: list[str]) -> list[str]:
+    """Each model at its last epoch, and the whole."""
+    last = {record["model"]: record for record in predictor.config["history"]}
+    rows = [(f"model {number}", record) for number, record in last.items()]
+    rows.append(("together" if predictor.reranker is None else "together, re-ranked", predictor.config["kept"]))
+    return [
+        f"|  | {' | '.join(figures)} |",
+        "|---" * (1 + len(figures)) + "|",
+        *(f"| {title} | " + " | ".join(f"{record[name]:.2f}" for name in figures) + " |" for title, record in rows),
+        "",
+        "Precision in percent, on validation points that training did not see.",
+    ]

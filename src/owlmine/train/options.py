@@ -13,6 +13,7 @@ from owlmine.train.suited_settings import suited_setting
 # Losses that the trainer can feed: those of one positive and a pool, or of one positive and all classes.
 TRAINABLE = tuple(name for name, entry in LOSSES.items() if entry.inputs in ("pool", "classes"))
 SCHEDULES = ("linear", "cosine", "constant")
+RECIPES = ("single", "best")
 OPTIMISERS = ("sgd", "adaptive")
 MAX_POOL = 32_768
 
@@ -56,6 +57,9 @@ class TrainOptions:
     kind: str = _model("embedding", "Model: embedding (the paper's), or linear (no hidden layer).")
     dim: int = _model(512, "Dimension of query and class vectors.")
     depth: int = _model(1, "Linear maps behind the feature table.")
+    heads: int = _model(0, "Models trained one after the other and put side by side (0: what the recipe says).")
+    shortlist: int = _model(0, "Best classes of a query that linear classifiers score again (0: what the recipe says).")
+    recipe: str = _run("single", "single: one model. best: a linear re-ranker, and on a GPU three models side by side.")
     validation: float = _run(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
     validation_block: int = _run(1, "Neighbouring points of train that are cut off together.")
     patience: int = _run(0, "Stop after so many epochs without a better validation P@1, and keep the best (0: off).")
@@ -90,6 +94,10 @@ class TrainOptions:
             ("momentum", 0 <= self.momentum < 1, "0 to below 1"),
             ("optimiser", self.optimiser in OPTIMISERS, f"one of {', '.join(OPTIMISERS)}"),
             ("schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+            ("heads", self.heads >= 0, "0 or more"),
+            ("heads", self.heads <= 1 or self.kind == "embedding", "0 or 1 with a linear model"),
+            ("shortlist", self.shortlist >= 0, "0 or more"),
+            ("recipe", self.recipe in RECIPES, f"one of {', '.join(RECIPES)}"),
             ("validation", 0 <= self.validation < 1, "0 to below 1"),
             ("validation_block", self.validation_block >= 1, "1 or more"),
             ("patience", self.patience >= 0, "0 or more"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,6 +18,9 @@ from owlmine.model.whole_files import is_unfinished, remove_unfinished
 from owlmine.train.best import BestWeights
 from owlmine.train.checkpoint import Checkpoints
 from owlmine.train.options import TrainOptions
+
+MEMBERS = "members"
+"""The folder of the models that a composed one is made of, while it is unfinished."""
 
 
 def recipe(options: TrainOptions) -> dict[str, Any]:
@@ -54,6 +58,7 @@ def remove_working_files(out: Path) -> None:
     """What only an unfinished run needs."""
     Checkpoints(out / "checkpoints").remove_all()
     BestWeights(out / "best.safetensors").remove()
+    shutil.rmtree(out / MEMBERS, ignore_errors=True)
     remove_unfinished(out)
 
 

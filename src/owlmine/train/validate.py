@@ -24,12 +24,12 @@ class Chosen(Protocol):
     def validation(self) -> float: ...
     @property
     def validation_block(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
 
 
 def validation_part(store: Store, options: Chosen) -> ValidationPart:
-    return ValidationPart(store, share=options.validation, seed=options.seed, block=options.validation_block)
+    """The same points whatever the seed of the run: runs of several seeds are judged on the same ones, and models that
+    are joined have all left them out."""
+    return ValidationPart(store, share=options.validation, block=options.validation_block)
 
 
 class ValidationPart:
@@ -40,7 +40,7 @@ class ValidationPart:
     ValueError where a run has more than ``_MAX_POINTS``, or nothing would be left to learn from.
     """
 
-    def __init__(self, store: Store, *, share: float, seed: int, block: int = 1) -> None:
+    def __init__(self, store: Store, *, share: float, seed: int = 0, block: int = 1) -> None:
         train = store["train"]
         everything: Int64 = np.arange(len(train))
         self.split: Split | None = None

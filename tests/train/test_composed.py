@@ -1,0 +1,206 @@
+"""Models side by side with a re-ranker: what is trained, kept, resumed and refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import owlmine
+from owlmine.data import Store
+from owlmine.errors import DataError, OwlmineError
+from owlmine.model.folder import verify_model
+from owlmine.model.heads import join_models
+from owlmine.rerank import LinearRanker
+from owlmine.train import Stopped, TrainOptions, fit_reranker, train
+from owlmine.train.composition import Composition, composition
+from owlmine.train.validate import validation_part
+
+from .runs import Listener, small_options, stop_after
+
+
+def composed_options(**changes: Any) -> TrainOptions:
+    chosen = {"loss": "mined-softmax", "heads": 2, "shortlist": 8, "validation": 0.2, "seed": 3, "feature_rate": 0.3}
+    return small_options(**(chosen | changes))
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    predictor = owlmine.load(folder)
+    assert predictor.reranker is not None
+    return predictor.retriever.tensors() | {f"ranker.{n}": t for n, t in predictor.reranker.tensors().items()}
+
+
+def test_members_are_ordinary_runs(store: Store, tmp_path: Path) -> None:
+    options, listener = composed_options(), Listener()
+    predictor = train(store, tmp_path / "model", options, reporter=listener)
+    alone = [
+        train(store, tmp_path / str(seed), replace(options, seed=seed, heads=0, shortlist=0)).retriever
+        for seed in (6, 7)
+    ]
+    for name, tensor in join_models(alone).tensors().items():
+        assert torch.equal(predictor.retriever.tensors()[name], tensor), name
+    assert [message for message in listener.messages if message.startswith("model")] == ["model 1 of 2", "model 2 of 2"]
+    assert sorted(file.name for file in (tmp_path / "model").iterdir()) == [
+        "README.md",
+        "classes.safetensors",
+        "config.json",
+        "features.safetensors",
+        "metrics.jsonl",
+        "reranker.safetensors",
+        "run.json",
+        "weights.safetensors",
+    ]
+    lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["model"], line["epoch"]) for line in lines] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert "| together, re-ranked |" in (tmp_path / "model" / "README.md").read_text("utf-8")
+
+
+def test_a_loaded_model_answers_alike(store: Store, tmp_path: Path) -> None:
+    predictor = train(store, tmp_path / "model", composed_options())
+    loaded, queries = owlmine.load(tmp_path / "model"), store["test"].batch(np.arange(20)).queries
+    assert verify_model(tmp_path / "model") == []
+    for k in (1, 8, 20, 60):
+        for found, wanted in zip(loaded.top(queries, k), predictor.top(queries, k), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    few = np.array([3, 5, 8], np.int64)
+    assert set(loaded.top(queries, 3, among=few)[1].ravel().tolist()) == set(few.tolist())
+
+
+def test_the_order_is_that_of_both_scores(store: Store, tmp_path: Path) -> None:
+    predictor = train(store, tmp_path / "model", composed_options())
+    assert predictor.reranker is not None
+    predictor.reranker = replace(predictor.reranker, weight=0.5)
+    queries = store["test"].batch(np.arange(20)).queries
+    scores, ids = predictor.shortlist(queries, 8)
+    both = scores + 0.5 * predictor.reranker.ranker.scores(queries, ids)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(
+        predictor.top(queries, 3)[1], np.take_along_axis(ids, np.argsort(-both, axis=1)[:, :3], axis=1)
+    )
+
+
+@pytest.mark.parametrize("at", [3, 17])
+def test_stopped_and_resumed(store: Store, tmp_path: Path, at: int) -> None:
+    """In the first model, and, as the steps of each are numbered anew, twice in a run of two."""
+    options = composed_options()
+    train(store, tmp_path / "whole", options)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(at % 10, patch)
+        with pytest.raises(Stopped):
+            train(store, tmp_path / "parts", options)
+        if at > 10:
+            with pytest.raises(Stopped):
+                train(store, tmp_path / "parts", options, resume=True)
+    train(store, tmp_path / "parts", options, resume=True)
+    whole, parts = tensors_of(tmp_path / "whole"), tensors_of(tmp_path / "parts")
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, parts[name]), name
+
+
+def test_stopped_at_the_reranker(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = composed_options()
+
+    def fails(*given: Any, **named: Any) -> LinearRanker:
+        raise Stopped(15, "stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_reranker, "train_linear", fails)
+        with pytest.raises(Stopped):
+            train(store, tmp_path / "model", options)
+    assert not (tmp_path / "model" / "config.json").exists()
+    listener = Listener()
+    train(store, tmp_path / "model", options, resume=True, reporter=listener)
+    assert not listener.steps, "finished models are not trained again"
+    assert not (tmp_path / "model" / "members").exists()
+
+
+def test_event_files_of_all_models_are_kept(store: Store, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    train(store, tmp_path / "model", composed_options(tensorboard=True))
+    folders = sorted(folder.name for folder in (tmp_path / "model" / "tensorboard").iterdir())
+    assert folders == ["model-1", "model-2"]
+
+
+def test_other_options_are_not_resumed(store: Store, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(2, patch)
+        with pytest.raises(Stopped):
+            train(store, tmp_path / "model", composed_options())
+    with pytest.raises(OwlmineError, match="tells of other options or data"):
+        train(store, tmp_path / "model", composed_options(shortlist=9), resume=True)
+
+
+def test_weight_of_the_linear_model_is_chosen_on_validation_points(store: Store, tmp_path: Path) -> None:
+    options = composed_options(heads=0)
+    predictor = train(store, tmp_path / "model", options)
+    part = validation_part(store, options)
+    reranker = predictor.reranker
+    assert reranker is not None
+    means = {}
+    for weight in (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6):
+        predictor.reranker = replace(reranker, weight=weight)
+        hits = []
+        for batch in part.batches():
+            ids = predictor.top(batch.queries, 5)[1]
+            labels = [set(batch.labels[i : i + 1].indices.tolist()) for i in range(len(batch.labels))]
+            hits += [[c in own for c in row] for row, own in zip(ids.tolist(), labels, strict=True)]
+        hit = np.array(hits)
+        means[weight] = float(np.mean([100 * hit[:, :k].mean() for k in (1, 3, 5)]))
+    assert means[reranker.weight] == pytest.approx(max(means.values()))
+
+
+def test_without_validation_points(store: Store, tmp_path: Path) -> None:
+    predictor = train(store, tmp_path / "model", composed_options(heads=0, validation=0.0))
+    assert predictor.reranker is not None
+    assert predictor.reranker.weight == 0.1
+    assert predictor.config["kept"] == {}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "device", "expected"),
+    [
+        ({}, "cuda", Composition(1, 0)),
+        ({"recipe": "best"}, "cuda", Composition(3, 50)),
+        ({"recipe": "best"}, "cpu", Composition(1, 50)),
+        ({"recipe": "best", "heads": 2, "shortlist": 9}, "cpu", Composition(2, 9)),
+        ({"recipe": "best", "kind": "linear"}, "cuda", Composition(1, 50)),
+        ({"shortlist": 500}, "cpu", Composition(1, 60)),
+    ],
+)
+def test_what_a_recipe_stands_for(chosen: dict[str, Any], device: str, expected: Composition) -> None:
+    options = TrainOptions(**chosen)
+    assert composition(options, device=torch.device(device), dense=False, num_classes=60) == expected
+
+
+def test_dense_queries_have_no_reranker(dense_store: Store, tmp_path: Path) -> None:
+    options = small_options(recipe="best", loss="mined-softmax", map_rate=0.01)
+    assert train(dense_store, tmp_path / "model", options).reranker is None
+    with pytest.raises(OwlmineError, match="shortlist is 5; wanted 0 with dense queries"):
+        train(dense_store, tmp_path / "other", replace(options, shortlist=5))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("heads", -1, "heads is -1; wanted 0 or more"),
+        ("shortlist", -1, "shortlist is -1; wanted 0 or more"),
+        ("recipe", "worst", "recipe is 'worst'; wanted one of single, best"),
+    ],
+)
+def test_bad_options(name: str, value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrainOptions(**{name: value})
+
+
+@pytest.mark.parametrize("told", [{"weight": "much", "shortlist": 5}, {"weight": 1.0}, {"weight": -1, "shortlist": 5}])
+def test_a_harmed_reranker_is_refused(store: Store, tmp_path: Path, told: dict[str, Any]) -> None:
+    train(store, tmp_path / "model", composed_options(heads=0, epochs=0.2))
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"reranker": told}))
+    with pytest.raises(DataError, match="a model that cannot be read"):
+        owlmine.load(tmp_path / "model")
+    assert "config.json" in verify_model(tmp_path / "model")
