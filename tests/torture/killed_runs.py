@@ -1,6 +1,6 @@
 """Trains in child processes that are killed at random moments and resumed until they are done.
 
-    python killed_runs.py STORE FOLDER RUNS SEED
+    python killed_runs.py STORE FOLDER RUNS SEED single|composed
 
 Leaves FOLDER/whole, a run that nobody disturbed, and FOLDER/0, FOLDER/1, ...; prints how often each was killed.
 Children are forks of this process, so that each starts at once instead of importing torch for seconds.
@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,7 +23,7 @@ import torch
 from owlmine.data import Store
 from owlmine.train import TrainOptions, train
 
-OPTIONS = TrainOptions(
+SINGLE = TrainOptions(
     dim=32,
     pool=100,
     epochs=4.0,
@@ -38,15 +39,17 @@ OPTIONS = TrainOptions(
     device="cpu",
     checkpoint_minutes=0.0005,
 )
+# Two models side by side and a re-ranker.
+COMPOSED = replace(SINGLE, heads=2, shortlist=10, patience=0, epochs=2.0)
 MOST_KILLS = 3
 
 
-def start(store: Store, out: Path) -> int:
+def start(store: Store, out: Path, options: TrainOptions) -> int:
     child = os.fork()
     if child:
         return child
     try:
-        train(store, out, OPTIONS, resume=(out / "run.json").exists())
+        train(store, out, options, resume=(out / "run.json").exists())
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -75,10 +78,22 @@ def lives_until(child: int, out: Path, step: int, seconds: float) -> bool:
     return not ended(child)
 
 
+def killed_at_any_time(store: Store, out: Path, chance: random.Random, options: TrainOptions, seconds: float) -> int:
+    """Kills a run at moments spread over the time that an undisturbed one takes."""
+    for kills in range(chance.randint(1, MOST_KILLS)):
+        child = start(store, out, options)
+        if not lives_until(child, out, 0, chance.uniform(0, seconds)):
+            return kills
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    finish(store, out, options)
+    return kills + 1
+
+
 def tortured(store: Store, out: Path, chance: random.Random, num_steps: int) -> int:
     """Kills a run at moments spread over all its steps, before the first checkpoint and while the model is written."""
     for kills in range(chance.randint(1, MOST_KILLS)):
-        child = start(store, out)
+        child = start(store, out, SINGLE)
         step = round(chance.uniform(-0.2, 1.05) * num_steps)
         # Where the last steps have no checkpoint, waiting for one of them would be waiting for the end.
         step = min(max(step, 0), num_steps - 10)
@@ -86,12 +101,12 @@ def tortured(store: Store, out: Path, chance: random.Random, num_steps: int) -> 
             return kills
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    finish(store, out)
+    finish(store, out, SINGLE)
     return kills + 1
 
 
-def finish(store: Store, out: Path) -> None:
-    child = start(store, out)
+def finish(store: Store, out: Path, options: TrainOptions) -> None:
+    child = start(store, out, options)
     while not ended(child):
         time.sleep(0.005)
 
@@ -99,10 +114,17 @@ def finish(store: Store, out: Path) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     store, folder, runs, seed = Store.open(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    finish(store, folder / "whole")
+    composed, began = sys.argv[5] == "composed", time.monotonic()
+    finish(store, folder / "whole", COMPOSED if composed else SINGLE)
+    seconds = time.monotonic() - began
     num_steps = json.loads((folder / "whole" / "config.json").read_text())["history"][-1]["step"]
     chance = random.Random(seed)
-    kills = [tortured(store, folder / str(number), chance, num_steps) for number in range(runs)]
+    kills = []
+    for out in (folder / str(number) for number in range(runs)):
+        if composed:
+            kills.append(killed_at_any_time(store, out, chance, COMPOSED, seconds))
+        else:
+            kills.append(tortured(store, out, chance, num_steps))
     print(json.dumps({"steps": num_steps, "kills": kills}))
 
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import owlmine
 from owlmine.data import SyntheticOptions, synthesize
 from owlmine.model.folder import verify_model
@@ -20,14 +22,15 @@ from ..train.runs import contents
 RUNS = int(os.environ.get("OWLMINE_TORTURE_RUNS", "4"))
 
 
-def test_killed_runs_end_like_undisturbed_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["single", "composed"])
+def test_killed_runs_end_like_undisturbed_ones(tmp_path: Path, kind: str) -> None:
     options = SyntheticOptions(num_classes=300, train_points=800, test_points=10, num_topics=100, relevant=5)
     store = synthesize(tmp_path / "store", options)
     done = subprocess.run(
         [
             sys.executable,
             str(Path(__file__).with_name("killed_runs.py")),
-            *map(str, (store.path, tmp_path, RUNS, 1)),
+            *map(str, (store.path, tmp_path, RUNS, 1, kind)),
         ],
         capture_output=True,
         text=True,
@@ -38,7 +41,8 @@ def test_killed_runs_end_like_undisturbed_ones(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     print(told)
-    assert sum(told["kills"]) >= RUNS, "too few runs were caught alive"
+    # A moment that is drawn from the clock may come after the end.
+    assert sum(told["kills"]) >= (RUNS if kind == "single" else 1), "too few runs were caught alive"
     expected = contents(tmp_path / "whole")
     assert len(expected["metrics"]) >= 2
     for number in range(RUNS):

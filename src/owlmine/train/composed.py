@@ -18,6 +18,7 @@ from owlmine.model.folder import save_model
 from owlmine.model.heads import join_models
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.whole_files import remove_unfinished, write_text
+from owlmine.train.calibrate import fit_calibration
 from owlmine.train.card import model_card
 from owlmine.train.composition import Composition
 from owlmine.train.event_file import FOLDER
@@ -61,6 +62,8 @@ class ComposedRun:
             if self.parts.shortlist:
                 predictor.reranker = self._reranker(predictor, part)
             predictor.config["kept"] = _measured(predictor, part)
+            if (calibration := fit_calibration(predictor, part)) is not None:
+                predictor.config["calibration"] = calibration.to_dict()
             self._keep_curves(predictor)
             save_model(self.out, predictor, model_card(predictor, self.store, self.options))
             # Only now: a run killed before this line goes on from what is removed here.

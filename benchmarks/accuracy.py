@@ -1,0 +1,192 @@
+"""The best recipe beside the tools people use, on the same matrices.
+
+    python benchmarks/accuracy.py DATASET [--data-root FOLDER] [--device auto|cpu|cuda] [--seeds 3] [--tools omikuji]
+                                          [--again] [--work FOLDER] [--option name=value]
+
+Trains ``owlmine train --recipe best`` with nothing else changed, once for each seed, and the tools named, each in an
+environment of its own; judges all on the test split, and prints one table. Results are kept as they come (ours in
+results/accuracy/, the tools' where the study keeps them) and are not made twice without --again. Rows are joined by
+the SHA-256 of the matrices. With --again and ``--device cpu --tools omikuji`` times can be compared: one run, one
+machine. --option is for experiments, whose results are printed and not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from machine import RESULTS, machine
+from rates import parsed
+
+sys.path.append(str(Path(__file__).parent / "paper"))
+from contention import Contention
+from dataset import DATASETS, Dataset, work_folder
+from judge import judge
+from matrices import checksums, export
+from peers import all_peers, run_peer
+from results import Result, read, read_all, source_changed
+from tables import markdown, tool_title
+
+from owlmine.data.store import Store
+from owlmine.errors import OwlmineError
+from owlmine.evaluate.calibration import expected_calibration_error
+from owlmine.model.device import choose_device
+from owlmine.model.predictor import Predictor
+from owlmine.model.whole_files import write_text
+from owlmine.train import TrainOptions, train
+from owlmine.train.reporters import SilentReporter
+
+FIGURES = ("P@1", "P@3", "P@5", "R@5", "PSP@1", "PSP@5")
+DEPTH = 5
+
+
+def run_recipe(dataset: Dataset, store: Store, options: TrainOptions, sums: dict[str, str]) -> Result:
+    """Trains, predicts and judges; times are those of ``owlmine train``, with loading, validation and saving."""
+    with tempfile.TemporaryDirectory() as folder, Contention() as contention:
+        began = time.perf_counter()
+        predictor = train(store, Path(folder) / "model", options, reporter=SilentReporter(), data_name=dataset.name)
+        trained = time.perf_counter()
+        ids, probabilities = predicted(predictor, store)
+        ended = time.perf_counter()
+    reranker = predictor.reranker
+    return {
+        "dataset": dataset.name,
+        "device": options.device,
+        "options": asdict(options),
+        "matrices": sums,
+        "figures": judge(ids, store, dataset.name),
+        "validation": predictor.config["kept"],
+        "calibration_error": None if probabilities is None else calibration_error(ids, probabilities, store),
+        "linear_weight": None if reranker is None else reranker.weight,
+        "train_seconds": trained - began,
+        "predict_ms_per_point": 1000 * (ended - trained) / len(ids),
+        "machine": machine(),
+        "source_changed": source_changed(),
+        **contention.told,
+    }
+
+
+def predicted(predictor: Predictor, store: Store) -> tuple[np.ndarray, np.ndarray | None]:
+    """Ids [N, 5] of test points, and the probability of each where the model tells one."""
+    found = [predictor.top_with_probabilities(batch.queries, DEPTH) for batch in store["test"].blocks()]
+    ids = np.concatenate([ids for _, ids, _ in found])
+    if predictor.calibration is None:
+        return ids, None
+    return ids, np.concatenate([p for _, _, p in found if p is not None])
+
+
+def calibration_error(ids: np.ndarray, probabilities: np.ndarray, store: Store) -> float:
+    """In percent points, over all predictions."""
+    labels = store["test"].labels.slice(0, len(ids))
+    own = [set(labels[i : i + 1].indices.tolist()) for i in range(len(ids))]
+    hits = np.array([[c in mine for c in row] for row, mine in zip(ids.tolist(), own, strict=True)])
+    return 100 * expected_calibration_error(probabilities, hits)
+
+
+def result_file(dataset: str, options: TrainOptions) -> Path:
+    return RESULTS / "accuracy" / f"{dataset}-{options.device}-{options.seed}.json"
+
+
+def ours(
+    dataset: Dataset, store: Store, sums: dict[str, str], arguments: argparse.Namespace, device: str
+) -> list[Result]:
+    results = []
+    changed = parsed(arguments.option) if arguments.option else {}
+    for seed in range(arguments.seeds):
+        options = TrainOptions(**({"recipe": "best", "seed": seed, "device": device} | changed))
+        file = result_file(dataset.name, options)
+        stored = None if arguments.again or changed else read(file)
+        if stored is None or stored["matrices"] != sums or stored["options"] != asdict(options):
+            stored = run_recipe(dataset, store, options, sums)
+            if not changed:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_text(file, json.dumps(stored, indent=1) + "\n")
+            print(f"{dataset.name}, seed {seed}: {stored['figures']}, {stored['train_seconds']:.0f} s", flush=True)
+        results.append(stored)
+    return results
+
+
+def table(results: list[Result], peers: list[Result]) -> str:
+    head = ("", *FIGURES, "calibration error", "train s", "predict ms/point", "device")
+    first, seconds = results[0], statistics.mean(result["train_seconds"] for result in results)
+    device = first["device"] if first["device"] == "cuda" else f"CPU, {first['machine']['cores']} cores"
+    rows = [
+        (
+            f"**owlmine** best, {len(results)} seeds",
+            *(_told([result["figures"][name] for result in results]) for name in FIGURES),
+            _told([r["calibration_error"] for r in results if r["calibration_error"] is not None]),
+            f"{seconds:.0f}" + _mark(results),
+            f"{statistics.mean(result['predict_ms_per_point'] for result in results):.2g}",
+            device,
+        )
+    ]
+    rows += [
+        (
+            tool_title(peer["tool"]),
+            *(f"{peer['figures'][name]:.2f}" for name in FIGURES),
+            "–",
+            f"{peer['train_seconds']:.0f}" + _mark([peer]),
+            f"{peer['predict_ms_per_point']:.2g}",
+            f"CPU, {peer['machine']['cores']} cores",
+        )
+        for peer in peers
+    ]
+    return markdown(head, rows, left=1)
+
+
+def _told(values: list[float]) -> str:
+    if not values:
+        return "–"
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{spread}"
+
+
+def _mark(results: list[Result]) -> str:
+    return " \\*" if any(result["busy"] for result in results) else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", choices=DATASETS)
+    parser.add_argument("--data-root", type=Path, help="the folder that holds a folder per dataset")
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tools", default="", help="peers to run before the table, parted by commas")
+    parser.add_argument("--again", action="store_true", help="run even what is stored")
+    parser.add_argument("--work", type=Path, help="for environments and matrices of the peers; default: the cache")
+    parser.add_argument("--option", default="", help="options of training to try, as name=value, parted by spaces")
+    arguments = parser.parse_args()
+    try:
+        run(arguments)
+    except OwlmineError as error:
+        sys.exit(f"error: {error}")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    dataset = Dataset.named(arguments.dataset)
+    store = dataset.open(arguments.data_root)
+    sums: dict[str, Any] = checksums(store)
+    for tool in filter(None, arguments.tools.split(",")):
+        work = work_folder(arguments.work)
+        folder = work / "matrices" / dataset.name
+        exported = export(store, folder)
+        run_peer(all_peers()[tool], dataset.name, store, (folder, exported), work, again=arguments.again)
+    results = ours(dataset, store, sums, arguments, choose_device(arguments.device).type)
+    peers = [
+        result
+        for result in read_all("table3")
+        if result["dataset"] == dataset.name and result["tool"] in all_peers() and result["matrices"] == sums
+    ]
+    print(f"{dataset.title}, percent on the test split\n\n{table(results, peers)}")
+
+
+if __name__ == "__main__":
+    main()
