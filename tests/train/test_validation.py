@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,11 @@ def test_a_dev_split_leaves_all_of_train(store_with_dev: Store) -> None:
 
 def test_training_never_sees_them(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in batches nor in the warm start."""
-    from owlmine.data.store import Split
+    from owlmine.data.store import Batch, Split
 
     part, options = ValidationPart(store, share=0.3, seed=0), small_options(validation=0.3, epochs=2.0)
     learned: set[int] = set()
-    batch, measure = Split.batch, ValidationPart.measure
+    batch, batches = Split.batch, ValidationPart.batches
     measuring: list[bool] = []
 
     def watched(self: Split, row_ids: np.ndarray) -> Any:
@@ -57,15 +58,15 @@ def test_training_never_sees_them(store: Store, tmp_path: Path, monkeypatch: pyt
             learned.update(row_ids.tolist())
         return batch(self, row_ids)
 
-    def measured(self: ValidationPart, model: Retriever) -> dict[str, float]:
+    def measured(self: ValidationPart) -> Iterator[Batch]:
         measuring.append(True)
         try:
-            return measure(self, model)
+            yield from batches(self)
         finally:
             measuring.pop()
 
     monkeypatch.setattr(Split, "batch", watched)
-    monkeypatch.setattr(ValidationPart, "measure", measured)
+    monkeypatch.setattr(ValidationPart, "batches", measured)
     train(store, tmp_path / "out", options)
     assert learned == set(part.train_rows.tolist())
     assert len(part) == 120

@@ -119,6 +119,20 @@ def _as_json(evaluation: Evaluation, model: Path, data: str, split: str) -> dict
         "propensity": None if constants is None else {"a": constants.a, "b": constants.b},
         "bins": {name: {"classes": size.classes, "labels": size.labels} for name, size in evaluation.bins.items()},
         **{name: None if math.isnan(value) else value for name, value in evaluation.figures.items()},
+        "calibration": _calibration_as_json(evaluation),
+    }
+
+
+def _calibration_as_json(evaluation: Evaluation) -> dict[str, Any] | None:
+    if (reliability := evaluation.reliability) is None:
+        return None
+    return {
+        "places": reliability.places,
+        "error": reliability.error,
+        "bins": [
+            {"predictions": one.count, "probability": 100 * one.probability, "right": 100 * one.hits}
+            for one in reliability.bins
+        ],
     }
 
 
@@ -170,6 +184,12 @@ def _print_notes(console: Console, evaluation: Evaluation, counts: dict[str, Any
         f"In percent.{told} Each R of a kind of class is over the points that have a label of that kind.",
         highlight=False,
     )
+    if (reliability := evaluation.reliability) is not None:
+        console.print(
+            f"Probabilities of the top {reliability.places} are {reliability.error:.2f} percent points off"
+            f" (expected calibration error, {len(reliability.bins)} bins of equal mass).",
+            highlight=False,
+        )
     notes = (
         ("Points without a label, counted as 0", evaluation.without_label),
         ("Labels of classes that the model does not have, dropped", counts["unseen_labels_dropped"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,13 +63,25 @@ def predict_command(
     split: Annotated[
         str | None, typer.Option("--split", help="Of a store: which split to answer.", show_default="test")
     ] = None,
+    at_least: Annotated[
+        float | None, typer.Option("--at-least", metavar="P", help="Leave out classes of a probability below this.")
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            "--precision",
+            metavar="SHARE",
+            help="Leave out so many classes that this share of the rest is right, as on validation points.",
+        ),
+    ] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Retrieve the best classes for queries: texts or vectors in, one line of JSON per query out.
 
     Works in a pipe: echo "a fast web server" | owlmine predict MODEL -
 
-    A query of which the model knows no feature gets an empty list.
+    A query of which the model knows no feature gets an empty list, and so
+    does one for which no class is probable enough (--at-least, --precision).
     """
     from owlmine.model.answers import answer
     from owlmine.model.query_files import open_queries, standard_input
@@ -80,6 +93,7 @@ def predict_command(
     predictor = open_model(model, device)
     among = None if classes is None else _chosen(predictor, classes)
     k = _places(predictor, among, top)
+    least = _least_probability(predictor, at_least, precision)
     if source == "-":
         if sys.stdin.isatty():
             typer.echo("One query per line; Ctrl-D ends.", err=True)
@@ -87,15 +101,53 @@ def predict_command(
     else:
         queries = open_queries(predictor, Path(source), options=options, split=split)
     format = format or ("table" if out is None and sys.stdout.isatty() else "jsonl")
-    empty = total = 0
-    with ShareBar("answering", shown=out is not None) as bar, _sink(out, format) as write:
-        for block in answer(predictor, queries, k, among=among):
+    total = unknown = without = kept = 0
+    probabilities = predictor.calibration is not None
+    with ShareBar("answering", shown=out is not None) as bar, _sink(out, format, probabilities=probabilities) as write:
+        for block in answer(predictor, queries, k, among=among, at_least=least):
             write(block.answers)
             bar.update(block.progress)
             total += len(block.answers)
-            empty += sum(not found.classes for found in block.answers)
-    if empty:
-        typer.echo(f"{empty:,} of {total:,} queries hold nothing that the model knows; their lists are empty", err=True)
+            unknown += sum(not found.known for found in block.answers)
+            without += sum(found.known and not found.classes for found in block.answers)
+            kept += sum(len(found.classes) for found in block.answers)
+    if unknown:
+        told = f"{unknown:,} of {total:,} queries hold nothing that the model knows; their lists are empty"
+        typer.echo(told, err=True)
+    if least and total > unknown:
+        share = kept / (k * (total - unknown))
+        told = f"kept {share:.1%} of the predictions; no class fits {without:,} of {total:,} queries"
+        typer.echo(told, err=True)
+
+
+def _least_probability(predictor: Predictor, at_least: float | None, precision: float | None) -> float:
+    if at_least is None and precision is None:
+        return 0.0
+    if at_least is not None and precision is not None:
+        raise OwlmineError("--at-least and --precision were both given; wanted one of them")
+    for option, given in (("--at-least", at_least), ("--precision", precision)):
+        if given is not None and not 0 < given <= 1:
+            raise OwlmineError(f"{option} is {given:g}; wanted a number above 0, 1 at most (0.8 is 80 %)")
+    calibration = predictor.calibration
+    if calibration is None:
+        option = "--at-least" if precision is None else "--precision"
+        raise OwlmineError(f"{option}: the model has no probabilities; train it with validation points (--validation)")
+    if precision is None:
+        assert at_least is not None
+        return at_least
+    found = calibration.threshold_for(precision)
+    if found is None:
+        highest = max((entry.precision for entry in calibration.thresholds), default=None)
+        reached = "none of the precisions looked for was" if highest is None else f"{highest:g} was the highest"
+        raise OwlmineError(
+            f"--precision {precision:g} was not reached on the {calibration.num_points:,} validation points; {reached}"
+        )
+    typer.echo(
+        f"classes of probability {found.threshold:.4g} or more: precision {found.precision:g} was reached with them on"
+        f" {calibration.num_points:,} validation points, where {found.kept:.1%} of the predictions were kept",
+        err=True,
+    )
+    return found.threshold
 
 
 def _chosen(predictor: Predictor, given: list[str]) -> NDArray[np.int64]:
@@ -117,10 +169,11 @@ def _places(predictor: Predictor, among: NDArray[np.int64] | None, top: int | No
 
 
 @contextmanager
-def _sink(out: Path | None, format: str) -> Iterator[Callable[[list[Answer]], None]]:
+def _sink(out: Path | None, format: str, *, probabilities: bool) -> Iterator[Callable[[list[Answer]], None]]:
     """Where answers go; each block is flushed, so that a pipe sees answers as they come."""
-    from owlmine.model.answers import WRITERS, new_file
+    from owlmine.model.answers import csv_lines, json_lines, new_file
 
+    lines = partial(csv_lines, probabilities=probabilities) if format == "csv" else json_lines
     if out is None:
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     with nullcontext(sys.stdout) if out is None else new_file(out) as file:
@@ -130,7 +183,7 @@ def _sink(out: Path | None, format: str) -> Iterator[Callable[[list[Answer]], No
             if format == "table":
                 _print_answers(console, answers)
             else:
-                file.write(WRITERS[format](answers))
+                file.write(lines(answers))
             file.flush()
 
         yield write
@@ -142,7 +195,8 @@ def _print_answers(console: Console, answers: list[Answer]) -> None:
         number = f"{answer.number}" if answer.id is None else f"{answer.number} {answer.id}"
         console.print(f"[bold]{escape(number)}[/]  {escape(told)}", no_wrap=True, overflow="ellipsis", highlight=False)
         if not answer.classes:
-            console.print("   nothing that the model knows", style="dim")
+            why = "no class is probable enough" if answer.known else "nothing that the model knows"
+            console.print(f"   {why}", style="dim")
             continue
         console.print(_table(answer))
 
@@ -157,5 +211,6 @@ def _table(answer: Answer) -> Table:
     for found in answer.classes:
         length = round(_BAR_WIDTH * min(max(found.score / best, 0.0), 1.0))
         name = "" if found.name == found.key else found.key
-        table.add_row(f"{found.score:.3f}", f"[cyan]{'━' * length}[/]", escape(found.name), escape(name))
+        told = f"{found.score:.3f}" if found.probability is None else f"{found.score:.3f} {found.probability:4.0%}"
+        table.add_row(told, f"[cyan]{'━' * length}[/]", escape(found.name), escape(name))
     return table

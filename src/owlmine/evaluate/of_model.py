@@ -9,9 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from owlmine.data.rows import SparseRows
 from owlmine.data.store import Split
 from owlmine.errors import OwlmineError
+from owlmine.evaluate.calibration import (
+    ReliabilityBin,
+    expected_calibration_error,
+    judged_predictions,
+    reliability_bins,
+)
 from owlmine.evaluate.filter_pairs import FilterPairs
 from owlmine.evaluate.frequency_bins import FrequencyCuts
 from owlmine.evaluate.propensity import PropensityConstants, inverse_propensities, propensity_constants
@@ -19,6 +27,8 @@ from owlmine.evaluate.ranking_metrics import RankingMetrics
 from owlmine.model.predictor import ClassWords, Predictor
 
 DEFAULT_KS = (1, 3, 5, 10)
+# Places whose probabilities are judged: those that people look at.
+CALIBRATED_PLACES = 5
 _BLOCK_ROWS = 1024
 # Below these the formula of propensities makes no sense (ln N - 1 < 0).
 _LEAST_POINTS = 3
@@ -30,6 +40,16 @@ class BinSize:
 
     classes: int
     labels: int
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How far the probabilities of each point's first ``places`` classes can be believed."""
+
+    places: int
+    error: float
+    """Expected calibration error, in percent points."""
+    bins: list[ReliabilityBin]
 
 
 @dataclass(frozen=True)
@@ -45,6 +65,8 @@ class Evaluation:
     cuts: FrequencyCuts
     constants: PropensityConstants | None
     """None where the model saw too few points for propensities; there is no PSP and no PSnDCG then."""
+    reliability: Reliability | None = None
+    """None where the model has no calibration."""
 
 
 def evaluate_model(
@@ -74,19 +96,38 @@ def evaluate_model(
     metrics = RankingMetrics(num_classes, ks=ks, inverse_propensities=weights_K, class_counts=classes.counts, cuts=cuts)
     pairs = FilterPairs(split.filter_pairs) if split.filter_pairs is not None else None
     labels_K, without_label = np.zeros(num_classes, np.int64), 0
+    places = 0 if predictor.calibration is None else min(CALIBRATED_PLACES, num_classes)
+    judged: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
     start = 0
     for batch in split.blocks(_BLOCK_ROWS):
         own = None if pairs is None else pairs.in_rows(start, start + len(batch))
-        depth = min(max(ks) + _most_pairs(own), num_classes)
-        _, ids_ND = predictor.top(batch.queries, depth)
+        depth = min(max(*ks, places) + _most_pairs(own), num_classes)
+        _, ids_ND, probabilities_ND = predictor.top_with_probabilities(batch.queries, depth)
         metrics.update(ids_ND, batch.labels, filter_pairs=own)
+        if probabilities_ND is not None:
+            if isinstance(batch.queries, SparseRows):
+                # Nothing is predicted for a query without features.
+                ids_ND = np.where(batch.queries.counts[:, None] > 0, ids_ND, -1)
+            judged.append(
+                judged_predictions(
+                    ids_ND, probabilities_ND, batch.labels, k=places, num_classes=num_classes, filter_pairs=own
+                )
+            )
         np.add.at(labels_K, batch.labels.indices, 1)
         without_label += int((batch.labels.counts == 0).sum())
         start += len(batch)
         if progress is not None:
             progress(start, len(split))
     return Evaluation(
-        metrics.compute(), ks, len(split), without_label, num_classes, _bins(classes, labels_K, cuts), cuts, constants
+        metrics.compute(),
+        ks,
+        len(split),
+        without_label,
+        num_classes,
+        _bins(classes, labels_K, cuts),
+        cuts,
+        constants,
+        _reliability(judged, places),
     )
 
 
@@ -99,6 +140,14 @@ def known_constants(*names: str | None) -> PropensityConstants:
             if (found := propensity_constants(spelling)) != usual:
                 return found
     return usual
+
+
+def _reliability(judged: list[tuple[NDArray[np.float32], NDArray[np.bool_]]], places: int) -> Reliability | None:
+    if not sum(len(hits) for _, hits in judged):
+        return None
+    probabilities, hits = (np.concatenate(parts) for parts in zip(*judged, strict=True))
+    error = 100.0 * expected_calibration_error(probabilities, hits)
+    return Reliability(places, error, reliability_bins(probabilities, hits))
 
 
 def _checked(ks: Sequence[int] | None, num_classes: int) -> tuple[int, ...]:

@@ -1,4 +1,5 @@
-"""An evaluation as a picture: quality by k, what precision is made of, recall of head, torso and tail."""
+"""An evaluation as a picture: quality by k, what precision is made of, recall of head, torso and tail; and, where the
+model gives probabilities, how often they were right."""
 
 from __future__ import annotations
 
@@ -11,25 +12,29 @@ from owlmine.errors import OwlmineError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from owlmine.evaluate.of_model import Evaluation
+    from owlmine.evaluate.of_model import Evaluation, Reliability
 
 _BIN_COLORS = {"head": "#1f4e79", "torso": "#4f9d8f", "tail": "#d9822b"}
 _LINES = {"P": "#1f4e79", "R": "#b3541e", "nDCG": "#4f9d8f", "PSP": "#7b5ea7", "PSnDCG": "#8a8a8a"}
 
 
 def plot_evaluation(evaluation: Evaluation, path: str | Path, *, title: str) -> None:
-    """Draws the three panels into a file whose ending tells the format (png, pdf, svg)."""
+    """Draws the panels into a file whose ending tells the format (png, pdf, svg)."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 4.4), layout="constrained")
+    reliability = evaluation.reliability
+    num_panels = 3 if reliability is None else 4
+    figure = Figure(figsize=(13 / 3 * num_panels, 4.4), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, wspace=0.04)  # type: ignore[union-attr,call-arg]
     figure.suptitle(title, fontsize=12, fontweight="bold")
-    by_k, parts, recall = figure.subplots(1, 3)
+    by_k, parts, recall, *more = figure.subplots(1, num_panels)
     _draw_quality(by_k, evaluation)
     _draw_precision(parts, evaluation)
     _draw_recall(recall, evaluation)
     for axes in (by_k, parts, recall):
         _finish(axes, evaluation)
+    if reliability is not None:
+        _draw_reliability(more[0], reliability)
     try:
         figure.savefig(path, dpi=140)
     except (OSError, ValueError) as error:
@@ -82,10 +87,39 @@ def _draw_recall(axes: Axes, evaluation: Evaluation) -> None:
     axes.legend(frameon=False, fontsize=9, loc="upper left")
 
 
+def _draw_reliability(axes: Axes, reliability: Reliability) -> None:
+    bins = reliability.bins
+    axes.plot([0, 100], [0, 100], "--", color="#8a8a8a", linewidth=1, label="as it should be")
+    for one in bins:
+        axes.plot([100 * one.probability] * 2, [100 * one.probability, 100 * one.hits], color="#d9822b", linewidth=2)
+    axes.plot(
+        [100 * one.probability for one in bins],
+        [100 * one.hits for one in bins],
+        "o",
+        color="#1f4e79",
+        markersize=6,
+        label=f"about {sorted(one.count for one in bins)[len(bins) // 2]:,} predictions each",
+    )
+    axes.set(
+        title=f"Probabilities: {reliability.error:.1f} points off, top {reliability.places}",
+        xlabel="mean probability told, percent",
+        ylabel="right, percent",
+        xlim=(0, 100),
+        ylim=(0, 100),
+        aspect="equal",
+    )
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    _lighten(axes)
+
+
 def _finish(axes: Axes, evaluation: Evaluation) -> None:
     axes.set_xticks(range(len(evaluation.ks)), [str(k) for k in evaluation.ks])
     axes.set_xlim(-0.5, len(evaluation.ks) - 0.5)
     axes.set_xlabel("k, classes retrieved")
+    _lighten(axes)
+
+
+def _lighten(axes: Axes) -> None:
     axes.grid(axis="y", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
     for side in ("top", "right"):

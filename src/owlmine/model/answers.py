@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ _BLOCK_ROWS = 1024
 
 @dataclass(frozen=True)
 class Answer:
-    """The best classes of one query, best first; none where the query holds no feature that the model knows."""
+    """The best classes of one query, best first; none where none is probable enough, or ``known`` is false."""
 
     number: int
     """Of the query, from 0."""
@@ -34,6 +34,8 @@ class Answer:
     """What its table calls it; None where there is no such column."""
     text: str | None
     classes: list[Prediction]
+    known: bool = True
+    """Whether the query holds a feature that the model knows."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +45,29 @@ class AnswerBlock:
 
 
 def answer(
-    predictor: Predictor, blocks: Iterable[QueryBlock], k: int, *, among: NDArray[np.int64] | None = None
+    predictor: Predictor,
+    blocks: Iterable[QueryBlock],
+    k: int,
+    *,
+    among: NDArray[np.int64] | None = None,
+    at_least: float = 0.0,
 ) -> Iterator[AnswerBlock]:
-    """The ``k`` best classes of every query, of all classes or of those in ``among``."""
+    """The ``k`` best classes of every query, of all classes or of those in ``among``.
+
+    Classes of a probability below ``at_least`` are left out; the model must have a calibration for that.
+    """
+    if not 0 <= at_least <= 1:
+        raise OwlmineError(f"a probability of at least {at_least} was asked for; wanted one from 0 to 1")
+    if at_least and predictor.calibration is None:
+        raise OwlmineError("the model has no calibration, so no probabilities; train it with validation points")
     available = len(predictor.classes.keys) if among is None else len(np.unique(among))
     if not 1 <= k <= available:
         raise OwlmineError(f"{k} classes were asked for; there are {available:,} to choose from")
-    return _answered(predictor, blocks, k, among)
+    return _answered(predictor, blocks, k, among, at_least)
 
 
 def _answered(
-    predictor: Predictor, blocks: Iterable[QueryBlock], k: int, among: NDArray[np.int64] | None
+    predictor: Predictor, blocks: Iterable[QueryBlock], k: int, among: NDArray[np.int64] | None, at_least: float
 ) -> Iterator[AnswerBlock]:
     number = 0
     for block in blocks:
@@ -61,21 +75,28 @@ def _answered(
             queries = block.queries[start : start + _BLOCK_ROWS]
             ids = [None] * len(queries) if block.ids is None else block.ids[start : start + _BLOCK_ROWS]
             texts: Sequence[str | None] = queries if isinstance(queries, list) else [None] * len(queries)
-            found = _classes(predictor, queries, k, among, prepared=block.prepared)
-            answers = [Answer(number + row, ids[row], texts[row], found[row]) for row in range(len(queries))]
+            features: Any = queries if block.prepared else predictor.prepare(queries)
+            found = predictor.name(*predictor.top_with_probabilities(features, k, among=among))
+            if at_least:
+                found = [_probable(classes, at_least) for classes in found]
+            known = _known(features)
+            answers = [
+                Answer(number + row, ids[row], texts[row], found[row] if known[row] else [], known[row])
+                for row in range(len(queries))
+            ]
             number += len(queries)
             yield AnswerBlock(answers, block.progress)
 
 
-def _classes(
-    predictor: Predictor, queries: Any, k: int, among: NDArray[np.int64] | None, *, prepared: bool
-) -> list[list[Prediction]]:
-    features = queries if prepared else predictor.prepare(queries)
-    found = predictor.name(*predictor.top(features, k, among=among))
+def _probable(classes: list[Prediction], at_least: float) -> list[Prediction]:
+    return [one for one in classes if one.probability is not None and one.probability >= at_least]
+
+
+def _known(features: SparseRows | NDArray[Any]) -> list[bool]:
+    """The vector of a query without features is 0, and so are all its scores: any choice would be arbitrary."""
     if isinstance(features, SparseRows):
-        # The vector of a query without features is 0, and so are all its scores: any choice would be arbitrary.
-        found = [classes if count else [] for classes, count in zip(found, features.counts.tolist(), strict=True)]
-    return found
+        return [count > 0 for count in features.counts.tolist()]
+    return [True] * len(features)
 
 
 def json_lines(answers: Sequence[Answer]) -> str:
@@ -87,28 +108,40 @@ def _as_json(answer: Answer) -> dict[str, Any]:
     return {
         "query": answer.number,
         **({} if answer.id is None else {"id": answer.id}),
-        "classes": [{"key": c.key, "name": c.name, "score": shown_score(c.score)} for c in answer.classes],
+        "classes": [
+            {"key": c.key, "name": c.name, "score": shown_score(c.score)}
+            | ({} if c.probability is None else {"probability": shown_probability(c.probability)})
+            for c in answer.classes
+        ],
     }
 
 
-def csv_lines(answers: Sequence[Answer]) -> str:
-    """A line per query and class; with a header before the very first query."""
+def csv_lines(answers: Sequence[Answer], *, probabilities: bool = False) -> str:
+    """A line per query and class; with a header before the very first query.
+
+    ``probabilities``: whether there is a column for them, which answers cannot tell where the first have no classes.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if answers and answers[0].number == 0:
-        writer.writerow(("query", "id", "rank", "key", "name", "score"))
+        writer.writerow(("query", "id", "rank", "key", "name", "score", *(["probability"] if probabilities else [])))
     for answer in answers:
         for rank, found in enumerate(answer.classes, 1):
-            writer.writerow((answer.number, answer.id, rank, found.key, found.name, shown_score(found.score)))
+            row = [answer.number, answer.id, rank, found.key, found.name, shown_score(found.score)]
+            if probabilities and found.probability is not None:
+                row.append(shown_probability(found.probability))
+            writer.writerow(row)
     return text.getvalue()
-
-
-WRITERS: dict[str, Callable[[Sequence[Answer]], str]] = {"jsonl": json_lines, "csv": csv_lines}
 
 
 def shown_score(score: float) -> float:
     """Without digits that float32 does not have."""
     return float(f"{score:.7g}")
+
+
+def shown_probability(probability: float) -> float:
+    """With as many digits as a fitted one can deserve."""
+    return float(f"{probability:.4g}")
 
 
 @contextmanager

@@ -17,10 +17,12 @@ from owlmine.data.rows import SparseRows
 from owlmine.data.store import Store
 from owlmine.data.text import TextVectoriser, TfIdf
 from owlmine.errors import OwlmineError
+from owlmine.evaluate.propensity import PropensityConstants, inverse_propensities, propensity_constants
 from owlmine.mining import hardest
 from owlmine.model.calibration import Calibration
 from owlmine.model.encoder import query_batch
 from owlmine.model.retriever import Retriever
+from owlmine.model.tail import SHORTLIST, lifted_order
 from owlmine.rerank.reranker import Reranker
 
 # Queries encoded and scored at once; fewer where a query is as wide as all features (the linear model).
@@ -93,7 +95,7 @@ class Predictor:
         reranker: Reranker | None = None,
     ) -> None:
         self.retriever, self.classes, self.features, self.config = retriever, classes, features, config
-        self.reranker = reranker
+        self.reranker, self.tail = reranker, 0.0
 
     def prepare(self, queries: Sequence[str] | SparseRows | NDArray[Any]) -> SparseRows | NDArray[Any]:
         """Raw queries (texts, counts, vectors) as the model's features."""
@@ -120,7 +122,35 @@ class Predictor:
     def top(
         self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Scores and class ids [N, k] of prepared queries, best first; ``among`` are the class ids to choose from."""
+        """Scores and class ids [N, k] of prepared queries, best first; ``among`` are the class ids to choose from.
+
+        Where rare classes are lifted (``lift_tail``), "best" is by that order and not by the scores.
+        """
+        if self.tail:
+            return self.top_with_probabilities(features, k, among=among)[:2]
+        return self._ranked(features, k, among)
+
+    def lift_tail(self, strength: float, constants: PropensityConstants | None = None) -> None:
+        """From now on order classes by probability * inverse propensity^strength: 0 is best for P@k, 1 for PSP@k.
+
+        Without ``constants`` those of the dataset that the model was trained on.
+        """
+        constants = constants or propensity_constants(self.config.get("data", {}).get("name"))
+        if not 0 <= strength <= 1:
+            raise OwlmineError(f"the tail's strength is {strength:g}; wanted 0 to 1")
+        if strength and self.calibration is None:
+            raise OwlmineError(
+                "the model tells no probabilities, so rare classes cannot be lifted; train with validation"
+            )
+        self.tail = strength
+        self._inverse_propensities = inverse_propensities(
+            self.classes.counts, self.classes.num_points, constants=constants
+        )
+
+    def _ranked(
+        self, features: SparseRows | NDArray[Any], k: int, among: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """By the score alone."""
         if self.reranker is None:
             return self.shortlist(features, k, among=among)
         assert isinstance(features, SparseRows)
@@ -163,12 +193,32 @@ class Predictor:
         """What ``top`` gives, and the probability of each class [N, k]; None where the model has no calibration."""
         calibration = self.calibration
         if calibration is None:
-            return *self.top(features, k, among=among), None
+            return *self._ranked(features, k, among), None
+        if not self.tail:
+            return self._with_probabilities(features, k, among, calibration)
+        available = self.retriever.shape.num_classes if among is None else len(np.unique(among))
+        listed = min(max(k, SHORTLIST), available)
+        scores, ids, probabilities = self._with_probabilities(features, listed, among, calibration)
+        order = lifted_order(probabilities, ids, self._inverse_propensities, strength=self.tail)[:, :k]
+        return (
+            np.take_along_axis(scores, order, axis=1),
+            np.take_along_axis(ids, order, axis=1),
+            np.take_along_axis(probabilities, order, axis=1),
+        )
+
+    def _with_probabilities(
+        self,
+        features: SparseRows | NDArray[Any],
+        k: int,
+        among: NDArray[np.int64] | None,
+        calibration: Calibration,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
         if among is not None:
             # What is probable depends on the best of all classes, not on those that somebody asks about.
-            scores, ids = self.top(features, k, among=among)
-            return scores, ids, calibration.probabilities(scores, best_NT=self.top(features, calibration.depth)[0])
-        scores, ids = self.top(features, max(k, calibration.depth))
+            scores, ids = self._ranked(features, k, among)
+            best, _ = self._ranked(features, calibration.depth)
+            return scores, ids, calibration.probabilities(scores, best_NT=best)
+        scores, ids = self._ranked(features, max(k, calibration.depth))
         return scores[:, :k], ids[:, :k], calibration.probabilities(scores)[:, :k]
 
     def name(

@@ -1,0 +1,172 @@
+"""Probabilities of scores: the formula, the order it keeps, what it learns, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from owlmine.evaluate.calibration import expected_calibration_error
+from owlmine.model.calibration import Calibration
+from owlmine.model.precision_thresholds import PrecisionThreshold
+
+EXAMPLE = Calibration(11.0, -2.0, -5.0, 0.3, -3.0, 3, 40, (PrecisionThreshold(0.5, 0.25, 0.5),))
+
+
+def falling_scores(rng: np.random.Generator, num_queries: int, places: int = 10) -> np.ndarray:
+    """Queries of all kinds: some far above the rest of their list, some level."""
+    centre, spread = rng.uniform(0.2, 0.6, (num_queries, 1)), rng.uniform(0.02, 0.3, (num_queries, 1))
+    return -np.sort(-(centre + spread * rng.random((num_queries, places))), axis=1).astype(np.float32)
+
+
+def looped(calibration: Calibration, scores: list[list[float]], best: list[list[float]]) -> list[list[float]]:
+    rows = []
+    for row, of_all in zip(scores, best, strict=True):
+        known = of_all[: calibration.depth]
+        told = []
+        for s in row:
+            place = 1 + sum(other > s for other in known)
+            margin = calibration.score * s + calibration.best * known[0] + calibration.last * known[-1]
+            margin += calibration.bias - calibration.place * math.log(place)
+            told.append(1 / (1 + math.exp(-margin)))
+        rows.append(told)
+    return rows
+
+
+def test_formula_against_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    scores = falling_scores(rng, 30, 7)
+    scores[3, 1:4] = scores[3, 1]  # ties share a place
+    whole = EXAMPLE.probabilities(scores)
+    assert whole.dtype == np.float32
+    np.testing.assert_allclose(whole, looped(EXAMPLE, scores.tolist(), scores.tolist()), rtol=1e-5)
+    chosen = scores[:, [2, 4, 6]]
+    np.testing.assert_array_equal(EXAMPLE.probabilities(chosen, best_NT=scores), whole[:, [2, 4, 6]])
+    unseen = rng.random((30, 2)).astype(np.float32) - 0.5
+    expected = looped(EXAMPLE, unseen.tolist(), scores[:, :3].tolist())
+    np.testing.assert_allclose(EXAMPLE.probabilities(unseen, best_NT=scores[:, :3]), expected, rtol=1e-5)
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 3), st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_order_is_kept_whatever_was_learned(num_queries: int, places: int, kind: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = falling_scores(rng, num_queries, places)
+    # No hits, all, at random, or the worse the score the likelier, which a free fit would follow.
+    chance = {0: 0.0, 1: 1.0, 2: 0.3}.get(kind, 1 - scores)
+    fitted = Calibration.fit(scores, rng.random(scores.shape) < chance)
+    told = fitted.probabilities(scores)
+    assert np.isfinite(told).all()
+    assert (np.diff(told, axis=1) <= 0).all()
+    assert ((told >= 0) & (told <= 1)).all()
+    assert (fitted.depth, fitted.num_points) == (places, num_queries)
+    assert Calibration.from_dict(json.loads(json.dumps(fitted.to_dict()))) == fitted
+
+
+def test_it_finds_the_law_that_made_the_hits() -> None:
+    rng = np.random.default_rng(1)
+    law = Calibration(9.0, -1.0, -4.0, 0.4, -1.5, 10, 1)
+    scores = falling_scores(rng, 40_000)
+    hits = rng.random(scores.shape) < law.probabilities(scores)
+    fitted = Calibration.fit(scores, hits)
+    for name in ("score", "best", "last", "place", "bias"):
+        assert getattr(fitted, name) == pytest.approx(getattr(law, name), abs=0.35), name
+    np.testing.assert_allclose(fitted.probabilities(scores), law.probabilities(scores), atol=0.02)
+
+
+def test_fifty_points_suffice_for_something() -> None:
+    law = Calibration(12.0, -2.0, -6.0, 0.2, -3.0, 10, 1)
+    rng = np.random.default_rng(2)
+    scores = falling_scores(rng, 4000)
+    hits = rng.random(scores.shape) < law.probabilities(scores)
+    errors = []
+    for start in range(0, 1000, 50):
+        fitted = Calibration.fit(scores[start : start + 50], hits[start : start + 50])
+        errors.append(expected_calibration_error(fitted.probabilities(scores[1000:]), hits[1000:]))
+    assert np.mean(errors) < 0.04
+    assert max(errors) < 0.08
+
+
+def test_all_hits_and_none() -> None:
+    scores = falling_scores(np.random.default_rng(3), 50)
+    assert Calibration.fit(scores, np.ones(scores.shape, bool)).probabilities(scores).min() > 0.95
+    none = Calibration.fit(scores, np.zeros(scores.shape, bool))
+    assert none.probabilities(scores).max() < 0.05
+    assert none.thresholds == ()
+
+
+def test_constant_scores_give_the_share_of_hits() -> None:
+    hits = np.arange(400).reshape(40, 10) % 4 == 0
+    told = Calibration.fit(np.full((40, 10), 0.5, np.float32), hits).probabilities(np.full((2, 10), 0.5, np.float32))
+    np.testing.assert_allclose(told, 0.25, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("scores", "hits", "told"),
+    [
+        (np.zeros((0, 3)), np.zeros((0, 3), bool), "one at least"),
+        (np.zeros((3, 0)), np.zeros((3, 0), bool), "one at least"),
+        (np.zeros(3), np.zeros(3, bool), "shape"),
+        (np.zeros((2, 3)), np.zeros((2, 2), bool), r"hits \(2, 2\)"),
+        (np.zeros((2, 3)), np.zeros((2, 3)), "wanted bool"),
+        (np.array([[1.0, np.nan]]), np.zeros((1, 2), bool), "not finite"),
+        (np.array([[1.0, 2.0]]), np.zeros((1, 2), bool), "rise"),
+    ],
+)
+def test_fit_refuses(scores: np.ndarray, hits: np.ndarray, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Calibration.fit(scores, hits)
+
+
+def test_probabilities_want_the_best_scores() -> None:
+    with pytest.raises(ValueError, match="the 3 best of each"):
+        EXAMPLE.probabilities(np.zeros((4, 2), np.float32))
+    with pytest.raises(ValueError, match="as many rows"):
+        EXAMPLE.probabilities(np.zeros((4, 2), np.float32), best_NT=np.zeros((5, 3), np.float32))
+
+
+BAD_ENTRIES: list[Any] = [
+    "garbled",
+    [],
+    {},
+    EXAMPLE.to_dict() | {"wings": 2},
+    EXAMPLE.to_dict() | {"score": "11"},
+    EXAMPLE.to_dict() | {"score": -1.0},
+    EXAMPLE.to_dict() | {"place": -0.1},
+    EXAMPLE.to_dict() | {"bias": math.nan},
+    EXAMPLE.to_dict() | {"best": True},
+    EXAMPLE.to_dict() | {"last": 10**400},
+    EXAMPLE.to_dict() | {"depth": 0},
+    EXAMPLE.to_dict() | {"depth": 3.0},
+    EXAMPLE.to_dict() | {"num_points": None},
+    EXAMPLE.to_dict() | {"thresholds": {"0.5": 0.2}},
+    EXAMPLE.to_dict() | {"thresholds": [0.5]},
+    EXAMPLE.to_dict() | {"thresholds": [{"precision": 0.5, "threshold": 2.0, "kept": 0.5}]},
+    EXAMPLE.to_dict() | {"thresholds": [entry.to_dict() for entry in EXAMPLE.thresholds * 2]},
+]
+
+
+@pytest.mark.parametrize("told", BAD_ENTRIES, ids=range(len(BAD_ENTRIES)))
+def test_garbled_entries_are_refused(told: Any) -> None:
+    with pytest.raises(ValueError, match="wanted"):
+        Calibration.from_dict(told)
+
+
+def test_thresholds_are_those_of_its_own_probabilities() -> None:
+    rng = np.random.default_rng(4)
+    scores = falling_scores(rng, 500)
+    hits = rng.random(scores.shape) < EXAMPLE.probabilities(scores, best_NT=scores)
+    fitted = Calibration.fit(scores, hits)
+    found = fitted.threshold_for(0.52)
+    assert found is not None
+    assert found.precision == 0.55
+    kept = fitted.probabilities(scores) >= found.threshold
+    assert hits[kept].mean() >= 0.55
+    assert kept.mean() == pytest.approx(found.kept)
+    assert replace(fitted, thresholds=()).threshold_for(0.5) is None
