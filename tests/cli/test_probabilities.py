@@ -142,3 +142,27 @@ def test_models_without_them_say_nothing() -> None:
     done = run("evaluate", text_model(), text_data(), "--json", "--device", "cpu")
     assert json.loads(done.stdout)["calibration"] is None
     assert "percent points off" not in run("evaluate", text_model(), text_data(), "--device", "cpu").stdout
+
+
+def test_rare_classes_are_lifted_on_request() -> None:
+    arguments = ("predict", calibrated_model(), text_store(), "--top", "3", "--device", "cpu")
+    plain, lifted = (
+        [json.loads(line)["classes"] for line in run(*arguments, "--tail", tail).stdout.splitlines()]
+        for tail in ("0", "1")
+    )
+    assert plain == [json.loads(line)["classes"] for line in run(*arguments).stdout.splitlines()]
+    expected = owlmine.load(calibrated_model())
+    expected.lift_tail(1.0)
+    queries = Store.open(text_store())["test"].batch(np.arange(len(lifted))).queries
+    keys = [[expected.classes.keys[c] for c in row] for row in expected.top(queries, 3)[1].tolist()]
+    assert [[found["key"] for found in classes] for classes in lifted] == keys
+
+
+def test_what_cannot_be_lifted() -> None:
+    for verb in ("predict", "evaluate"):
+        done = run(verb, calibrated_model(), text_store(), "--tail", "2", "--device", "cpu")
+        assert isinstance(done.exception, OwlmineError)
+        assert str(done.exception) == "the tail's strength is 2; wanted 0 to 1"
+        done = run(verb, text_model(), text_store(), "--tail", "0.5", "--device", "cpu")
+        assert isinstance(done.exception, OwlmineError)
+        assert "the model tells no probabilities" in str(done.exception)

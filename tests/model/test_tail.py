@@ -80,7 +80,7 @@ def test_top_and_probabilities_agree(store: Store, predictor: Predictor) -> None
 
 def test_what_cannot_be_lifted(store: Store, predictor: Predictor, tmp_path: Path) -> None:
     for strength in (-0.1, 1.5, float("nan")):
-        with pytest.raises(OwlmineError, match="strength is .*; wanted 0 to 1"):
+        with pytest.raises(OwlmineError, match=r"strength is .*; wanted 0 to 1"):
             predictor.lift_tail(strength)
     blind = train(store, tmp_path / "blind", TrainOptions(dim=16, epochs=1, validation=0.0, device="cpu"))
     with pytest.raises(OwlmineError, match="the model tells no probabilities"):

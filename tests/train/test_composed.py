@@ -14,6 +14,7 @@ import torch
 import owlmine
 from owlmine.data import Store
 from owlmine.errors import DataError, OwlmineError
+from owlmine.evaluate import inverse_propensities
 from owlmine.model.folder import verify_model
 from owlmine.model.heads import join_models
 from owlmine.rerank import LinearRanker
@@ -78,6 +79,7 @@ def test_the_order_is_that_of_both_scores(store: Store, tmp_path: Path) -> None:
     queries = store["test"].batch(np.arange(20)).queries
     scores, ids = predictor.shortlist(queries, 8)
     both = scores + 0.5 * predictor.reranker.ranker.scores(queries, ids)  # type: ignore[arg-type]
+    both += predictor.reranker.offsets_K[ids]
     np.testing.assert_array_equal(
         predictor.top(queries, 3)[1], np.take_along_axis(ids, np.argsort(-both, axis=1)[:, :3], axis=1)
     )
@@ -134,29 +136,34 @@ def test_other_options_are_not_resumed(store: Store, tmp_path: Path) -> None:
         train(store, tmp_path / "model", composed_options(shortlist=9), resume=True)
 
 
-def test_weight_of_the_linear_model_is_chosen_on_validation_points(store: Store, tmp_path: Path) -> None:
+def test_the_mix_is_chosen_on_validation_points(store: Store, tmp_path: Path) -> None:
     options = composed_options(heads=0)
     predictor = train(store, tmp_path / "model", options)
-    part = validation_part(store, options)
-    reranker = predictor.reranker
+    part, reranker = validation_part(store, options), predictor.reranker
     assert reranker is not None
-    means = {}
-    for weight in (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6):
-        predictor.reranker = replace(reranker, weight=weight)
+    rarity = np.log(inverse_propensities(store.class_counts, len(store["train"]))).astype(np.float32)
+
+    def figure() -> float:
         hits = []
         for batch in part.batches():
             ids = predictor.top(batch.queries, 5)[1]
             labels = [set(batch.labels[i : i + 1].indices.tolist()) for i in range(len(batch.labels))]
             hits += [[c in own for c in row] for row, own in zip(ids.tolist(), labels, strict=True)]
-        hit = np.array(hits)
-        means[weight] = float(np.mean([100 * hit[:, :k].mean() for k in (1, 3, 5)]))
-    assert means[reranker.weight] == pytest.approx(max(means.values()))
+        return float(np.mean([100 * np.array(hits)[:, :k].mean() for k in (1, 3, 5)]))
+
+    chosen, others = figure(), []
+    for weight in fit_reranker._WEIGHTS[::3]:
+        for lift in fit_reranker._LIFTS[::2]:
+            predictor.reranker = replace(reranker, weight=weight, offsets_K=np.float32(lift) * rarity)
+            others.append(figure())
+    assert chosen >= max(others) - 1e-9
+    assert max(others) > min(others)
 
 
 def test_without_validation_points(store: Store, tmp_path: Path) -> None:
     predictor = train(store, tmp_path / "model", composed_options(heads=0, validation=0.0))
     assert predictor.reranker is not None
-    assert predictor.reranker.weight == 0.1
+    assert predictor.reranker.weight == 0.2
     assert predictor.config["kept"] == {}
 
 

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from owlmine.cli.data import ConversionProgress, JsonOption
-from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, open_model, whole_numbers
+from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, TailOption, open_model, whole_numbers
 from owlmine.cli.options import with_options
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.model_data import ReadOptions
@@ -53,6 +53,7 @@ def evaluate_command(
     ] = None,
     as_json: JsonOption = False,
     plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the figures into this file.")] = None,
+    tail: TailOption = 0.0,
     device: DeviceOption = "auto",
 ) -> None:
     """Judge a model on a split: precision, recall, nDCG, propensity-scored figures, coverage.
@@ -76,6 +77,7 @@ def evaluate_command(
             store, name = open_for_model(predictor, data, Path(scratch), split=split, options=options, progress=reading)
         if constants is None:
             constants = known_constants(predictor.config.get("data", {}).get("name"), Path(data).name)
+        predictor.lift_tail(tail, constants)
         with ShareBar("judging") as bar:
             evaluation = evaluate_model(
                 predictor,

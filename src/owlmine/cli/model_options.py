@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from owlmine.model.predictor import Predictor
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a trained model.")]
+TailOption = Annotated[
+    float,
+    typer.Option(
+        "--tail", metavar="T", help="Lift rare classes: order by probability * inverse propensity^T, T from 0 to 1."
+    ),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, open_model
+from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, TailOption, open_model
 from owlmine.cli.options import with_options
 from owlmine.errors import OwlmineError
 from owlmine.model.query_files import QueryOptions
@@ -74,6 +74,7 @@ def predict_command(
             help="Leave out so many classes that this share of the rest is right, as on validation points.",
         ),
     ] = None,
+    tail: TailOption = 0.0,
     device: DeviceOption = "auto",
 ) -> None:
     """Retrieve the best classes for queries: texts or vectors in, one line of JSON per query out.
@@ -91,6 +92,7 @@ def predict_command(
     if source == "-" and split is not None:
         raise OwlmineError(f"standard input has no splits; leave --split {split} out")
     predictor = open_model(model, device)
+    predictor.lift_tail(tail)
     among = None if classes is None else _chosen(predictor, classes)
     k = _places(predictor, among, top)
     least = _least_probability(predictor, at_least, precision)

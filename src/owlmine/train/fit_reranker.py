@@ -1,18 +1,20 @@
-"""A re-ranker for a trained model: classifiers for what it confuses on its training points, and how much they count.
+"""A re-ranker for a trained model: classifiers for what it confuses on its training points, how much they count, and
+how much rare classes are lifted.
 
-Shapes: N points, S places of a shortlist.
+Shapes: N points, S places of a shortlist, K classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from owlmine.data.rows import Int64, SparseRows
+from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.data.store import Split
-from owlmine.evaluate import RankingMetrics
+from owlmine.evaluate import RankingMetrics, inverse_propensities
 from owlmine.model.predictor import Predictor
 from owlmine.rerank import LinearRanker, MinedPairs, Reranker, train_linear
 from owlmine.train.validate import ValidationPart
@@ -23,8 +25,11 @@ _MOST_PAIRS = 30_000_000
 _SHORTEST, _LONGEST = 10, 100
 _BLOCK_ROWS = 4096
 # Shares of the linear score to choose from. Dense scores lie in [-1, 1], linear ones mostly too.
-_WEIGHTS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
-_UNSEEN_WEIGHT = 0.1
+_WEIGHTS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2)
+# Shares of the logarithm of inverse propensities, which go from 0 to about 3.
+_LIFTS = (0.0, 0.02, 0.04, 0.07, 0.1, 0.15)
+# Where there are no validation points.
+_UNSEEN_WEIGHT, _UNSEEN_LIFT = 0.2, 0.0
 _KS = (1, 3, 5)
 
 Tell = Callable[[str], None]
@@ -35,11 +40,21 @@ def fit_reranker(
 ) -> Reranker:
     """``tell`` is told what goes on; ``check`` is called between blocks of work and may raise to stop it."""
     ranker = _classifiers(predictor, split, part.train_rows, seed=seed, tell=tell, check=check)
-    weight = _UNSEEN_WEIGHT
+    rarity_K = _rarities(predictor)
+    weight, lift = _UNSEEN_WEIGHT, _UNSEEN_LIFT
     if len(part):
-        weight, figure = _best_weight(predictor, ranker, part, shortlist=shortlist)
-        tell(f"the linear model counts {weight:g} times: mean of P@1, P@3 and P@5 {figure:.2f} on validation points")
-    return Reranker(ranker, weight, shortlist)
+        (weight, lift), figure = _best_mix(predictor, ranker, rarity_K, part, shortlist=shortlist)
+        tell(
+            f"the linear model counts {weight:g} times, rare classes are lifted by {lift:g}:"
+            f" mean of P@1, P@3 and P@5 {figure:.2f} on validation points"
+        )
+    return Reranker(ranker, weight, shortlist, np.float32(lift) * rarity_K)
+
+
+def _rarities(predictor: Predictor) -> Float32:
+    """Logarithms of inverse propensities: 0 for a class that is always marked where it fits."""
+    weights_K = inverse_propensities(predictor.classes.counts, predictor.classes.num_points)
+    return np.log(weights_K).astype(np.float32)
 
 
 def _classifiers(
@@ -66,21 +81,24 @@ def _classifiers(
     )
 
 
-def _best_weight(
-    predictor: Predictor, ranker: LinearRanker, part: ValidationPart, *, shortlist: int
-) -> tuple[float, float]:
-    """The share with the best mean of P@1, P@3 and P@5 in percent (as many as there are classes for), and that mean."""
+def _best_mix(
+    predictor: Predictor, ranker: LinearRanker, rarity_K: Float32, part: ValidationPart, *, shortlist: int
+) -> tuple[tuple[float, float], float]:
+    """Weight and lift with the best mean of P@1, P@3 and P@5 (as many as there are classes for), and that in percent."""
     num_classes = predictor.retriever.shape.num_classes
     ks = [k for k in _KS if k <= num_classes]
-    metrics = {weight: RankingMetrics(num_classes, ks=ks) for weight in _WEIGHTS}
+    metrics = {mix: RankingMetrics(num_classes, ks=ks) for mix in product(_WEIGHTS, _LIFTS)}
     for batch in part.batches():
         assert isinstance(batch.queries, SparseRows)
         scores_NS, ids_NS = predictor.shortlist(batch.queries, max(shortlist, ks[-1]))
         linear_NS = ranker.scores(batch.queries, ids_NS)
-        for weight, metric in metrics.items():
-            metric.update(_best_ids(scores_NS + np.float32(weight) * linear_NS, ids_NS, ks[-1]), batch.labels)
-    means = {weight: float(np.mean([metric.compute()[f"P@{k}"] for k in ks])) for weight, metric in metrics.items()}
-    best = max(means, key=lambda weight: (means[weight], -weight))
+        rarity_NS = rarity_K[np.maximum(ids_NS, 0)]
+        for (weight, lift), metric in metrics.items():
+            mixed_NS = scores_NS + np.float32(weight) * linear_NS + np.float32(lift) * rarity_NS
+            metric.update(_best_ids(mixed_NS, ids_NS, ks[-1]), batch.labels)
+    means = {mix: float(np.mean([metric.compute()[f"P@{k}"] for k in ks])) for mix, metric in metrics.items()}
+    # Of equals the one that changes least.
+    best = max(means, key=lambda mix: (means[mix], -mix[0], -mix[1]))
     return best, means[best]
 
 
