@@ -58,7 +58,8 @@ def remove_working_files(out: Path) -> None:
     """What only an unfinished run needs."""
     Checkpoints(out / "checkpoints").remove_all()
     BestWeights(out / "best.safetensors").remove()
-    shutil.rmtree(out / MEMBERS, ignore_errors=True)
+    if (out / MEMBERS).is_dir():
+        shutil.rmtree(out / MEMBERS, ignore_errors=True)
     remove_unfinished(out)
 
 
