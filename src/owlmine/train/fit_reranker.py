@@ -84,7 +84,7 @@ def _classifiers(
 def _best_mix(
     predictor: Predictor, ranker: LinearRanker, rarity_K: Float32, part: ValidationPart, *, shortlist: int
 ) -> tuple[tuple[float, float], float]:
-    """Weight and lift with the best mean of P@1, P@3 and P@5 (as many as there are classes for), and that in percent."""
+    """Weight and lift with the best mean of P@1, P@3 and P@5 (as many as there are classes for), and that mean."""
     num_classes = predictor.retriever.shape.num_classes
     ks = [k for k in _KS if k <= num_classes]
     metrics = {mix: RankingMetrics(num_classes, ks=ks) for mix in product(_WEIGHTS, _LIFTS)}
