@@ -1,0 +1,202 @@
+"""How well classes are found that were added without training, and what that costs the others.
+
+    python benchmarks/add_classes.py STORE [--judge test|dev] [--seed 0] [--examples 5] [--work FOLDER] [--name NAME]
+                                           [--option name=value ...]
+
+A tenth of the classes with at least one training point more than there are examples, and a point of the split to judge
+on, are held out. One model is trained without them: their labels are taken out of train, and so are points that are
+left without any. They are then added from a few of their training points. Two more models are trained, on everything,
+and on everything but other labels of the held-out classes than those few.
+Choices were made with ``--judge dev --seed 1``; what is kept is ``--judge test --seed 0``.
+
+Of new classes: R@1 and R@5 of their labels over points that have some, and the mean over classes of the share of their
+labels that are found. Of old ones: P@1, 3 and 5 over points without a new label. And P of all labels over all points.
+Results in results/add_classes.json, or under another name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from machine import machine, save_result
+from numpy.typing import NDArray
+from rates import parsed
+
+from owlmine.data.formats.block import RowLabels
+from owlmine.data.rows import Int64, SparseRows
+from owlmine.data.store import SparseTable, Split, Store
+from owlmine.data.store_writer import StoreWriter
+from owlmine.evaluate.hits import find_hits
+from owlmine.evaluate.metrics import precision_at_k, recall_at_k
+from owlmine.model.added_classes import add_classes
+from owlmine.model.examples import Examples, Gathering
+from owlmine.model.folder import load
+from owlmine.model.new_classes import CAUTION
+from owlmine.model.predictor import Predictor
+from owlmine.train import TrainOptions, train
+
+CAUTIONS = (5.0, 6.0, 6.5, CAUTION, 8.0)
+SHARE = 0.1
+DEPTH = 5
+
+
+def held_out(store: Store, judge: str, *, num_examples: int, random: np.random.Generator) -> Int64:
+    """Ascending ids."""
+    judged = np.bincount(store[judge].labels.indices, minlength=store.num_classes)
+    fitting = np.flatnonzero((np.asarray(store.class_counts) > num_examples) & (judged > 0))
+    return np.sort(random.choice(fitting, round(SHARE * len(fitting)), replace=False))
+
+
+def reduced(store: Store, keep_E: NDArray[np.bool_], out: Path) -> Store:
+    """The train split with the marked ones of its labels, and without points and classes that have none left."""
+    train_split = store["train"]
+    assert isinstance(train_split.queries, SparseTable)
+    labels = train_split.labels.slice(0, len(train_split)).select(keep_E)
+    rows = np.flatnonzero(labels.counts)
+    counts = np.bincount(labels.indices, minlength=store.num_classes)
+    kept = np.flatnonzero(counts)
+    new_ids = np.full(store.num_classes, -1)
+    new_ids[kept] = np.arange(len(kept))
+    with StoreWriter(out) as writer:
+        labels = labels.take(rows)
+        writer.sparse("train.labels", with_values=False).append(
+            SparseRows(labels.offsets, new_ids[labels.indices], None)
+        )
+        features = writer.sparse("train.features", with_values=True)
+        for start in range(0, len(rows), 1 << 14):
+            features.append(train_split.queries.rows(rows[start : start + (1 << 14)]))
+        writer.whole_array("classes.counts", counts[kept])
+        writer.strings("classes.keys", (store.class_keys[number] for number in kept.tolist()))
+        writer.strings("classes.names", (store.class_names[number] for number in kept.tolist()))
+        if (frequencies := store.array("weighting.frequencies")) is not None:
+            writer.whole_array("weighting.frequencies", np.array(frequencies))
+        if store.vocabulary is not None:
+            writer.strings("vocabulary", store.vocabulary)
+        same = {name: store.meta[name] for name in ("written_by", "queries", "features", "weighting", "keep_empty")}
+        return writer.finish(
+            {
+                **same,
+                "source": {"format": "store", "files": [store.path.name]},
+                "classes": len(kept),
+                "splits": {"train": {"points": len(rows)}},
+            }
+        )
+
+
+def chosen_labels(store: Store, held: Int64, *, num_examples: int, random: np.random.Generator) -> NDArray[np.bool_]:
+    """Marks so many random labels of each class among those of train."""
+    classes = np.asarray(store["train"].labels.indices)
+    order = np.argsort(classes, kind="stable")
+    low, high = np.searchsorted(classes[order], held), np.searchsorted(classes[order], held, side="right")
+    chosen_E = np.zeros(len(classes), np.bool_)
+    for start, stop in zip(low.tolist(), high.tolist(), strict=True):
+        chosen_E[random.choice(order[start:stop], num_examples, replace=False)] = True
+    return chosen_E
+
+
+def as_examples(predictor: Predictor, store: Store, chosen_E: NDArray[np.bool_]) -> Examples:
+    labels = store["train"].labels.slice(0, len(store["train"])).select(chosen_E)
+    rows = np.flatnonzero(labels.counts)
+    own = labels.take(rows)
+    gathering = Gathering(predictor)
+    keys = [store.class_keys[number] for number in own.indices.tolist()]
+    gathering.add(store["train"].batch(rows).queries, RowLabels(own.offsets, keys))
+    return gathering.finish({})
+
+
+def retrieved(predictor: Predictor, store: Store, split: Split) -> Int64:
+    """Class ids of the store [N, 5]."""
+    ids = np.concatenate([predictor.top(batch.queries, DEPTH)[1] for batch in split.blocks(2048)])
+    numbers = {key: number for number, key in enumerate(store.class_keys)}
+    return np.array([numbers[key] for key in predictor.classes.keys], np.int64)[ids]
+
+
+def figures(ids: Int64, store: Store, split: Split, held: Int64) -> dict[str, float]:
+    labels = split.labels.slice(0, len(split))
+    is_new = np.isin(labels.indices, held)
+    new_labels = labels.select(is_new)
+    with_new, without = np.flatnonzero(new_labels.counts), np.flatnonzero(new_labels.counts == 0)
+    own, old = new_labels.take(with_new), labels.take(without)
+    found = np.bincount(find_hits(ids[with_new], own, depth=DEPTH).classes, minlength=store.num_classes)[held]
+    asked = np.bincount(own.indices, minlength=store.num_classes)[held]
+    shares = {f"new R@{k}": recall_at_k(ids[with_new], own, k) for k in (1, 5)}
+    shares["new R@5, mean of classes"] = float((found / asked).mean())
+    shares |= {f"old P@{k}": precision_at_k(ids[without], old, k) for k in (1, 3, 5)}
+    shares |= {f"P@{k}": precision_at_k(ids, labels, k) for k in (1, 3, 5)}
+    told = {name: round(100 * share, 3) for name, share in shares.items()}
+    return told | {"new classes shown": int(np.isin(ids, held).sum()), "new labels": int(is_new.sum())}
+
+
+def mean_vectors(predictor: Predictor, examples: Examples) -> Predictor:
+    """The plain way: the mean of a class's query vectors, scaled to length 1 as a warm start does."""
+    plain = add_classes(predictor, examples).predictor
+    sums = examples.queries.vectors_ND.new_zeros(len(examples.keys), predictor.retriever.classes.dim)
+    rows, classes = torch.from_numpy(examples.rows_P), torch.from_numpy(examples.classes_P)
+    sums.index_add_(0, classes, examples.queries.vectors_ND[rows])
+    plain.retriever.classes.weight[-len(sums) :] = torch.nn.functional.normalize(sums, dim=1)
+    return plain
+
+
+def trained(data: Callable[[], Store], folder: Path, options: TrainOptions) -> Predictor:
+    return load(folder) if (folder / "config.json").exists() else train(data(), folder, options)
+
+
+def simulate(store: Store, work: Path, options: TrainOptions, given: argparse.Namespace) -> dict[str, Any]:
+    random = np.random.default_rng(given.seed)
+    held = held_out(store, given.judge, num_examples=given.examples, random=random)
+    chosen_E = chosen_labels(store, held, num_examples=given.examples, random=random)
+    known_E = ~np.isin(store["train"].labels.indices, held)
+    before = trained(lambda: reduced(store, known_E, work / "without"), work / "model-without", options)
+    examples = as_examples(before, store, chosen_E)
+    split, rows = store[given.judge], dict[str, dict[str, float]]()
+
+    def judge(name: str, predictor: Predictor) -> None:
+        rows[name] = figures(retrieved(predictor, store, split), store, split, held)
+        print(name, rows[name], flush=True)
+
+    judge("trained on all", trained(lambda: store, work / "model-full", options))
+    few = trained(lambda: reduced(store, known_E | chosen_E, work / "few"), work / "model-few", options)
+    judge("trained on the examples", few)
+    judge("before", before)
+    judge("mean of unit vectors", mean_vectors(before, examples))
+    left_out = {}
+    for caution in CAUTIONS:
+        addition = add_classes(before, examples, caution=caution)
+        judge(f"examples, caution {caution:g}", addition.predictor)
+        left_out[f"{caution:g}"] = {f"R@{k}": round(100 * addition.recall(k), 3) for k in (1, 5)}
+    if before.features.from_text:
+        names = {store.class_keys[number]: store.class_names[number] for number in held.tolist()}
+        judge("examples and names", add_classes(before, examples, names).predictor)
+        for caution in (5.0, CAUTION):
+            judge(f"names, caution {caution:g}", add_classes(before, None, names, caution=caution).predictor)
+    return {"held out": len(held), "classes": store.num_classes, "left out examples": left_out, "figures": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--judge", default="test", choices=("test", "dev"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--examples", type=int, default=5)
+    parser.add_argument("--work", type=Path, help="keep stores and models here, and use those that are there")
+    parser.add_argument("--name", default="add_classes")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of TrainOptions")
+    given = parser.parse_args()
+    options = TrainOptions(
+        **{"loss": "mined-softmax", "validation": 0.0, "device": "cpu", **parsed(" ".join(given.option))}
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        result = simulate(Store.open(given.store), given.work or Path(scratch), options, given)
+    told = {"store": given.store.name, "judge": given.judge, "seed": given.seed, "examples": given.examples}
+    print(save_result(given.name, {**told, "options": asdict(options), **result, "machine": machine()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Examples out of every kind of file, in the model's own terms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+import owlmine
+from owlmine.data import convert
+from owlmine.data.rows import SparseRows
+from owlmine.errors import DataError, OwlmineError
+from owlmine.model.example_files import ExampleOptions, read_examples, read_names
+from owlmine.model.examples import Examples
+
+from ..small_models import (
+    dense_data,
+    dense_model,
+    dense_store,
+    sparse_data,
+    sparse_model,
+    text_data,
+    text_model,
+    text_store,
+    write_jsonl,
+)
+
+ROWS: list[dict[str, Any]] = [
+    {"text": "the violin and the copper", "labels": ["new", "c-violin"]},
+    {"text": "the river", "labels": ["c-river"]},
+    {"text": "", "labels": ["new"]},
+    {"text": "the pepper, the violin", "labels": ["newer", "new"]},
+]
+
+
+def assert_same(found: Examples, wanted: Examples) -> None:
+    assert found.keys == wanted.keys
+    assert found.rows_P.tolist() == wanted.rows_P.tolist()
+    assert found.classes_P.tolist() == wanted.classes_P.tolist()
+    assert (found.known_labels, found.without_features) == (wanted.known_labels, wanted.without_features)
+    torch.testing.assert_close(found.queries.vectors_ND, wanted.queries.vectors_ND)
+    torch.testing.assert_close(found.queries.best_NT, wanted.queries.best_NT)
+
+
+@pytest.mark.parametrize("name", ["jsonl", "csv", "tsv", "parquet", "folder"])
+def test_tables_of_texts(name: str, tmp_path: Path) -> None:
+    import pandas
+
+    model, path = owlmine.load(text_model()), tmp_path / f"examples.{name}"
+    wanted = Examples.of(model, [row["text"] for row in ROWS], [row["labels"] for row in ROWS])
+    assert (wanted.keys, wanted.known_labels, wanted.without_features) == (("new", "newer"), 2, 1)
+    cells = pandas.DataFrame([{"text": row["text"], "labels": "|".join(row["labels"])} for row in ROWS])
+    options = ExampleOptions(label_separator="|")
+    if name == "folder":
+        path.mkdir()
+        write_jsonl(path / "train.jsonl", ROWS)
+    elif name == "jsonl":
+        write_jsonl(path, ROWS)
+    elif name == "parquet":
+        cells.to_parquet(path)
+    else:
+        cells.to_csv(path, index=False, sep="," if name == "csv" else "\t")
+    assert_same(read_examples(model, path, options=options), wanted)
+
+
+def test_blocks_are_joined(tmp_path: Path) -> None:
+    """More rows than a reader hands out at once, and than are scored at once."""
+    model = owlmine.load(text_model())
+    rows = [ROWS[0] if number % 900 == 0 else ROWS[number % 4] for number in range(9_001)]
+    found = read_examples(model, write_jsonl(tmp_path / "many.jsonl", rows))
+    wanted = Examples.of(model, [row["text"] for row in rows], [row["labels"] for row in rows])
+    assert_same(found, wanted)
+    assert (np.diff(found.rows_P) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["xmc", "svmlight", "npz"])
+def test_sparse_vectors(name: str, tmp_path: Path) -> None:
+    model = owlmine.load(sparse_model())
+    rows = SparseRows(np.array([0, 2, 3, 5]), np.array([1, 7, 3, 7, 9]), np.array([2, 1, 1, 3, 1], "f4"))
+    labels = [[77, 3], [4], [78, 77]]
+    wanted = Examples.of(model, rows, [[str(label) for label in own] for own in labels])
+    assert wanted.keys == ("77", "78")
+    lines = ["77,3 {}:2 {}:1", "4 {}:1", "78,77 {}:3 {}:1"]
+    features = [(1, 7), (3,), (7, 9)]
+    if name == "xmc":
+        path = tmp_path / "examples.txt"
+        told = [line.format(*own) for line, own in zip(lines, features, strict=True)]
+        path.write_text("3 50 100\n" + "\n".join(told) + "\n")
+    elif name == "svmlight":
+        path = tmp_path / "examples.svm"
+        told = [line.format(*(f + 1 for f in own)) for line, own in zip(lines, features, strict=True)]
+        path.write_text("\n".join(told) + "\n")
+    else:
+        path = tmp_path / "pairs"
+        path.mkdir()
+        sparse.save_npz(path / "X.trn.npz", rows.to_scipy(50))
+        offsets, indices = np.array([0, 2, 3, 5]), np.array([3, 77, 4, 77, 78])
+        sparse.save_npz(path / "Y.trn.npz", sparse.csr_matrix((np.ones(5, "f4"), indices, offsets), shape=(3, 100)))
+        wanted = Examples.of(model, rows, [["3", "77"], ["4"], ["77", "78"]])
+    assert_same(read_examples(model, path), wanted)
+
+
+def test_dense_vectors(tmp_path: Path) -> None:
+    model, vectors = owlmine.load(dense_model()), np.load(dense_data() / "test.npy")[:6]
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    np.save(folder / "train.npy", vectors)
+    np.save(folder / "train.labels.npy", np.array([90, 1, 90, 91, 2, 91]))
+    wanted = Examples.of(model, vectors, [["90"], ["1"], ["90"], ["91"], ["2"], ["91"]])
+    assert_same(read_examples(model, folder), wanted)
+
+
+def test_a_store_of_the_same_features(tmp_path: Path) -> None:
+    """The same points under other keys: the features are the model's, every class is new, and has its name."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    lines = (text_data() / "train.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    write_jsonl(folder / "train.jsonl", [row | {"labels": [f"x{key}" for key in row["labels"]]} for row in rows])
+    write_jsonl(folder / "test.jsonl", [{"text": "the river", "labels": ["xc-river"]}])
+    (folder / "labels.tsv").write_text("xc-river\tAnother river\n")
+    store, model = convert(folder, tmp_path / "other.store"), owlmine.load(text_model())
+    examples = read_examples(model, store.path)
+    assert (len(examples.keys), len(examples.queries), examples.known_labels) == (12, 240, 0)
+    assert examples.names["xc-river"] == "Another river"
+    assert read_examples(model, store.path, split="test").keys == ("xc-river",)
+    with pytest.raises(DataError, match="all of classes that the model has"):
+        read_examples(model, text_store())
+    with pytest.raises(OwlmineError, match="is a finished store"):
+        read_examples(model, store.path, options=ExampleOptions(text_column="text"))
+    with pytest.raises(OwlmineError, match="found queries dense"):
+        read_examples(model, dense_store())
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    text, counts, dense = (owlmine.load(model()) for model in (text_model, sparse_model, dense_model))
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(json.dumps(ROWS[0]) + "\n{broken\n")
+    unlabelled = write_jsonl(tmp_path / "unlabelled.jsonl", [{"text": "the river"}])
+    known = write_jsonl(tmp_path / "known.jsonl", [ROWS[1]])
+    wide, real = tmp_path / "wide.txt", tmp_path / "real.txt"
+    wide.write_text("1 60 100\n99 3:1\n")
+    real.write_text("1 50 100\n99 3:1.5\n")
+    svm, zero = tmp_path / "a.svm", tmp_path / "zero.svm"
+    svm.write_text("99 51:1\n")
+    zero.write_text("99 0:1\n")
+    cases = [
+        (text, tmp_path / "none.jsonl", {}, "none.jsonl: found no such file or folder"),
+        (text, bad, {}, "bad.jsonl, line 2: found '{broken'"),
+        (text, unlabelled, {}, "unlabelled.jsonl, line 1: found columns 'text'; wanted a column for labels"),
+        (text, known, {}, "known.jsonl: found 1 labels, all of classes that the model has; wanted labels that are new"),
+        (text, sparse_data(), {}, "found sparse vectors; wanted text"),
+        (text, text_data(), {"split": "dev"}, "no split 'dev'; it has train, test"),
+        (text, known, {"split": "train"}, "is one file, which is read whole"),
+        (counts, wide, {}, "found 60 features; wanted 50, as the model was trained with"),
+        (counts, real, {}, "real.txt: values that are not whole counts"),
+        (counts, svm, {"options": ExampleOptions(first_feature="0")}, "a.svm: feature 51 was given"),
+        (counts, zero, {"options": ExampleOptions(first_feature="1")}, "zero.svm: found feature 0"),
+        (dense, text_data(), {}, "found text; wanted dense vectors"),
+    ]
+    for model, path, options, message in cases:
+        with pytest.raises(OwlmineError) as caught:
+            read_examples(model, path, **options)  # type: ignore[arg-type]
+        assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"format": "xml"}, "format is 'xml'"),
+        ({"label_separator": ""}, "label_separator is ''"),
+        ({"split_column": -1}, "split_column is -1"),
+        ({"first_feature": "2"}, "first_feature is '2'"),
+    ],
+)
+def test_bad_options(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ExampleOptions(**given)
+
+
+def test_names(tmp_path: Path) -> None:
+    file = tmp_path / "names"
+    file.write_text("River bank\n\n  Sea \r\n", newline="")
+    assert read_names(file) == {"River bank": "River bank", "Sea": "Sea"}
+    file.write_text("r1\tRiver bank\nr2\tSea\twith a tab\n")
+    assert read_names(file) == {"r1": "River bank", "r2": "Sea\twith a tab"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "names: found no name; wanted names of classes"),
+        ("a\tA\nb\n", "names, line 2: found 'b'; wanted a key, a tab and a name, as on the first line"),
+        ("a\nb\tB\n", r"names, line 2: found 'b\\tB'; wanted a name without a tab, as on the first line"),
+        ("a\t\n", r"names, line 1: found 'a\\t'; wanted a key, a tab and a name"),
+        ("\tA\n", r"names, line 1: found '\\tA'; wanted a key, a tab and a name"),
+        ("a\nb\na\n", "names, line 3: found 'a' a second time; wanted each class once"),
+    ],
+)
+def test_bad_names(content: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "names"
+    file.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_names(file)
+    with pytest.raises(DataError, match="no such file"):
+        read_names(tmp_path / "none")
