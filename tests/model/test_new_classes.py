@@ -163,8 +163,8 @@ def composed_model() -> Path:
 
 @functools.cache
 def calibrated_model() -> Path:
-    train(text_store(), workplace() / "calibrated-model", replace(OPTIONS, validation=0.3))
-    return workplace() / "calibrated-model"
+    train(text_store(), workplace() / "calibrated-model-to-add-to", replace(OPTIONS, validation=0.3))
+    return workplace() / "calibrated-model-to-add-to"
 
 
 @pytest.mark.parametrize("model", [text_model, composed_model, calibrated_model])
