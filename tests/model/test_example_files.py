@@ -17,6 +17,7 @@ from owlmine.data.rows import SparseRows
 from owlmine.errors import DataError, OwlmineError
 from owlmine.model.example_files import ExampleOptions, read_examples, read_names
 from owlmine.model.examples import Examples
+from owlmine.model.predictor import Predictor
 
 from ..small_models import (
     dense_data,
@@ -149,7 +150,7 @@ def test_bad_files(tmp_path: Path) -> None:
     svm, zero = tmp_path / "a.svm", tmp_path / "zero.svm"
     svm.write_text("99 51:1\n")
     zero.write_text("99 0:1\n")
-    cases = [
+    cases: list[tuple[Predictor, Path, dict[str, Any], str]] = [
         (text, tmp_path / "none.jsonl", {}, "none.jsonl: found no such file or folder"),
         (text, bad, {}, "bad.jsonl, line 2: found '{broken'"),
         (text, unlabelled, {}, "unlabelled.jsonl, line 1: found columns 'text'; wanted a column for labels"),
@@ -165,7 +166,7 @@ def test_bad_files(tmp_path: Path) -> None:
     ]
     for model, path, options, message in cases:
         with pytest.raises(OwlmineError) as caught:
-            read_examples(model, path, **options)  # type: ignore[arg-type]
+            read_examples(model, path, **options)
         assert message in str(caught.value)
 
 

@@ -192,7 +192,9 @@ def test_what_is_new_is_found_by_its_examples() -> None:
     rows = [text_point(number) for number in range(480)]
     lines = []
     for row in rows:
-        kept = [label for label in row["labels"] if str(label)[2:] in known]  # type: ignore[attr-defined]
+        labels = row["labels"]
+        assert isinstance(labels, list)
+        kept = [label for label in labels if label[2:] in known]
         if kept:
             lines.append(json.dumps(row | {"labels": kept}))
     (folder / "train.jsonl").write_text("\n".join(lines) + "\n")

@@ -132,7 +132,7 @@ class StoreWriter:
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         try:
             # rename replaces an empty folder without a word; a folder that appeared meanwhile is not ours.
             if self.out.exists():
@@ -140,7 +140,7 @@ class StoreWriter:
             self._folder.rename(self.out)
         except OSError as error:
             raise OwlmineError(f"{self.out}: appeared while the store was being written") from error
-        _sync_folder(self.out.parent)
+        sync_folder(self.out.parent)
         return Store.open(self.out)
 
 
@@ -178,7 +178,8 @@ def _partial_prefix(out: Path) -> str:
     return f".{out.name}.partial-"
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Brings what the folder lists to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -19,14 +19,15 @@ from owlmine.data.formats.block import PointReader
 from owlmine.data.formats.tables import Columns
 from owlmine.data.ingest import Progress, RawSplit
 from owlmine.data.population import WrittenSplit, write_split
-from owlmine.data.sources import FORMATS, Source, find_source
+from owlmine.data.sources import Source, find_source
 from owlmine.data.store import Store, is_store
 from owlmine.data.store_writer import StoreWriter
 from owlmine.data.text import TokenCounter, TokenOptions
 from owlmine.errors import DataError, OwlmineError
 from owlmine.model.class_index import ClassIndex
+from owlmine.model.example_files import ExampleOptions
 from owlmine.model.predictor import FeatureWords, Predictor
-from owlmine.model.query_files import FIRST_FEATURES, first_feature
+from owlmine.model.query_files import first_feature
 from owlmine.options import option
 
 _DEFAULT_SPLIT = "test"
@@ -34,27 +35,10 @@ _KINDS = {"text": "text", "sparse": "sparse vectors", "dense": "dense vectors"}
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """How labelled files are read. How text and counts become features is the model's affair."""
+class ReadOptions(ExampleOptions):
+    """How files to judge a model on are read."""
 
-    format: str = option("auto", f"Format of the files: {', '.join(FORMATS)}.")
-    text_column: str | None = option(None, "Tables: the column with the text; several, parted by commas, are joined.")
-    label_column: str | None = option(None, "Tables: the column with the labels.")
-    label_separator: str = option(";", "Tables: what parts the labels inside a cell of text.")
-    split_column: int = option(0, "Split-index files: which column (from 0) lists the split.")
-    first_feature: str = option("auto", "svmlight: the number of the first feature (auto: as in training).")
     keep_empty: bool = option(False, "Keep points that have no known label or feature, and count them as 0.")
-
-    def __post_init__(self) -> None:
-        checks = (
-            ("format", self.format in FORMATS, f"one of {', '.join(FORMATS)}"),
-            ("label_separator", bool(self.label_separator), "at least one character"),
-            ("split_column", self.split_column >= 0, "0 or more"),
-            ("first_feature", self.first_feature in FIRST_FEATURES, f"one of {', '.join(FIRST_FEATURES)}"),
-        )
-        for name, good, wanted in checks:
-            if not good:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted {wanted}")
 
 
 def open_for_model(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import owlmine
-from owlmine.data.store_writer import current_umask
+from owlmine.data.store_writer import current_umask, sync_folder
 from owlmine.errors import OwlmineError
 from owlmine.model.folder import save_model
 from owlmine.model.predictor import Predictor
@@ -45,7 +44,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
             # rename replaces an empty folder without a word.
             check_new_folder(out)
             folder.rename(out)
-            _bring_to_disk(out.parent)
+            sync_folder(out.parent)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     except BaseException:
@@ -53,14 +52,6 @@ def _new_folder(out: Path) -> Iterator[Path]:
             for parent in new_parents:
                 parent.rmdir()
         raise
-
-
-def _bring_to_disk(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _card(predictor: Predictor, model: Path) -> str:

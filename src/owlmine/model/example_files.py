@@ -24,7 +24,7 @@ _KINDS = {"text": "text", "sparse": "sparse vectors", "dense": "dense vectors"}
 
 @dataclass(frozen=True)
 class ExampleOptions:
-    """How files of examples are read. How text and counts become features is the model's affair."""
+    """How labelled files are read. How text and counts become features is the model's affair."""
 
     format: str = option("auto", f"Format of the files: {', '.join(FORMATS)}.")
     text_column: str | None = option(None, "Tables: the column with the text; several, parted by commas, are joined.")
