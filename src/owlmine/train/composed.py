@@ -13,7 +13,6 @@ from typing import Any
 
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
-from owlmine.evaluate import RankingMetrics
 from owlmine.model.folder import save_model
 from owlmine.model.heads import join_models
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
@@ -61,7 +60,7 @@ class ComposedRun:
             part = validation_part(self.store, self.options)
             if self.parts.shortlist:
                 predictor.reranker = self._reranker(predictor, part)
-            predictor.config["kept"] = _measured(predictor, part)
+            predictor.config["kept"] = self._measured(predictor, part)
             if (calibration := fit_calibration(predictor, part)) is not None:
                 predictor.config["calibration"] = calibration.to_dict()
             self._keep_curves(predictor)
@@ -117,6 +116,12 @@ class ComposedRun:
         }
         return Predictor(retriever, ClassWords.of(self.store), FeatureWords.of(self.store), config)
 
+    def _measured(self, predictor: Predictor, part: ValidationPart) -> dict[str, float]:
+        """Precision of the whole on validation points; nothing where there are none."""
+        if not len(part):
+            return {}
+        return part.precision_of(lambda queries, k: predictor.top(queries, k)[1], num_classes=self.store.num_classes)
+
     def _keep_curves(self, predictor: Predictor) -> None:
         """Metrics of all members in one file, and their event files, before the members go."""
         lines = [json.dumps(record) + "\n" for record in predictor.config["history"]]
@@ -144,15 +149,3 @@ class ComposedRun:
                 tell=self.reporter.message,
                 check=check,
             )
-
-
-def _measured(predictor: Predictor, part: ValidationPart) -> dict[str, float]:
-    """P@1, P@3 and P@5 in percent of the whole on validation points; nothing where there are none."""
-    if not len(part):
-        return {}
-    num_classes = predictor.retriever.shape.num_classes
-    ks = [k for k in (1, 3, 5) if k <= num_classes]
-    metrics = RankingMetrics(num_classes, ks=ks)
-    for batch in part.batches():
-        metrics.update(predictor.top(batch.queries, ks[-1])[1], batch.labels)
-    return {name: value for name, value in metrics.compute().items() if name.startswith("P@")}
