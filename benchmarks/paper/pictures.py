@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-from dataset import DATASETS, Dataset
-from questions import Question
-from results import PAPER
+from dataset import Dataset
+from questions import Question, stored
+from step_times import step_milliseconds
 from tables import markdown
 
 matplotlib.use("Agg")
@@ -24,23 +23,20 @@ _COLOURS = {
 }
 
 
-def stored(question: Question) -> dict[str, dict[str, Any]]:
-    """Results by dataset, smaller datasets first."""
-    files = {name: PAPER / "questions" / f"{name}-{question.name}.json" for name in DATASETS}
-    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
-
-
 def table(question: Question) -> str:
-    rows = []
-    for name, results in stored(question).items():
+    rows, found = [], stored(question)
+    timed = any(method.get("seconds_per_step_alone") for results in found.values() for method in results["methods"])
+    for name, results in found.items():
         for number, method in enumerate(results["methods"]):
             title = Dataset.named(name).title if number == 0 else ""
             deviation = method["deviation"]["P@1"]
             mean = f"{method['mean']['P@1']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
             others = (f"{method['mean'][figure]:.2f}" for figure in ("P@3", "P@5", "R@5"))
             validated = f"{_validated(method):.2f}"
-            rows.append((title, method["title"], mean, *others, validated))
-    return markdown(("", question.axis, "P@1", "P@3", "P@5", "R@5", "validation P@1"), rows, left=2)
+            times = (step_milliseconds(method),) if timed else ()
+            rows.append((title, method["title"], mean, *others, validated, *times))
+    heads = ("P@1", "P@3", "P@5", "R@5", "validation P@1", *(("ms a step",) if timed else ()))
+    return markdown(("", question.axis, *heads), rows, left=2)
 
 
 def _validated(method: dict[str, Any]) -> float:

@@ -6,16 +6,21 @@ in what is asked. A short search moves the rates that the change may have made w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from comparing import compare, store_results
+from dataset import DATASETS
+from results import PAPER
+from step_times import add_step_times
 
 from owlmine.compare.methods import Method, Setting
 from owlmine.compare.options import CompareOptions
 from owlmine.data.store import Store
+from owlmine.errors import OwlmineError
 from owlmine.losses.surrogates import surrogate_names
 
 _CLASS, _CLASS_AND_SCALE = ("class_rate",), ("class_rate", "scale")
@@ -139,3 +144,19 @@ def ask(store: Store, name: str, question: Question, options: dict[str, Any], *,
     methods: Sequence[Method] = question.variants(place)
     results = compare(store, name, methods, asked, work=work)
     return store_results(results | {"question": question.name}, "questions", f"{name}-{question.name}")
+
+
+def stored(question: Question) -> dict[str, dict[str, Any]]:
+    """Results by dataset, smaller datasets first."""
+    files = {name: PAPER / "questions" / f"{name}-{question.name}.json" for name in DATASETS}
+    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
+
+
+def time_steps(store: Store, name: str, question: Question) -> Path:
+    """Adds seconds per step of each variant, measured alone, to the stored results."""
+    results = stored(question).get(name)
+    if results is None:
+        raise OwlmineError(f"{name}: no stored results of the question {question.name!r}; wanted some to time")
+    place = Place(store.num_classes, CompareOptions(**results["options"]).pool)
+    add_step_times(store, name, results, {method.name: method for method in question.variants(place)})
+    return store_results(results, "questions", f"{name}-{question.name}")

@@ -92,7 +92,7 @@ def _part_command(arguments: argparse.Namespace, name: str, *, seconds_gone: flo
 def questions(arguments: argparse.Namespace) -> None:
     """What the paper leaves open: pool sizes, weights, surrogates and more."""
     from comparing import stop_after
-    from questions import QUESTIONS, ask
+    from questions import QUESTIONS, ask, time_steps
 
     if arguments.limit:
         stop_after(arguments.limit)
@@ -106,6 +106,9 @@ def questions(arguments: argparse.Namespace) -> None:
         for asked in arguments.ask.split(",") if arguments.ask else own:
             if asked not in QUESTIONS:
                 raise OwlmineError(f"--ask names {asked!r}; wanted some of {', '.join(QUESTIONS)}")
+            if arguments.time:
+                print(time_steps(store, name, QUESTIONS[asked]), flush=True)
+                continue
             work = work_folder(arguments.work) / "questions" / f"{name}-{asked}"
             print(ask(store, name, QUESTIONS[asked], options | {"device": arguments.device}, work=work), flush=True)
 
@@ -175,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
             how.add_argument("--settings", type=Path, help="stored results to take settings from, without a search")
         if verb is questions:
             one.add_argument("--ask", help="parted by commas; all of the dataset's where not given")
+            one.add_argument("--time", action="store_true", help="time the steps of stored results, alone")
         if verb is table3:
             one.add_argument("--tools", help="parted by commas; all of the dataset's where not given")
             one.add_argument("--device", default="cpu", choices=["cpu", "cuda", "auto"], help="for ours")

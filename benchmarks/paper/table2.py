@@ -11,7 +11,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,20 +19,16 @@ from typing import Any
 from comparing import compare, store_results
 from dataset import DATASETS, Dataset
 from results import PAPER
+from step_times import add_step_times, step_milliseconds
 from tables import markdown
 
 from owlmine.compare.folder import MARK
 from owlmine.compare.methods import METHODS, Setting
 from owlmine.compare.options import CompareOptions
-from owlmine.compare.timing import StepTimer
 from owlmine.data.store import Store
 from owlmine.demo.figures import NAMES
 from owlmine.errors import OwlmineError
-from owlmine.train import train
-from owlmine.train.reporters import SilentReporter
 
-# Steps after the first report, which comes after 50.
-_TIMED_STEPS = 500
 _REST = tuple(figure for figure in NAMES if figure != "P@1")
 _RATES = ("class_rate", "feature_rate", "map_rate")
 
@@ -95,24 +90,8 @@ def time_steps(store: Store, name: str) -> Path:
     results = stored().get(name)
     if results is None:
         raise OwlmineError(f"{name}: no stored results of Table 2; wanted some whose steps to time")
-    asked = CompareOptions(**results["options"])
-    for method in results["methods"]:
-        options = asked.final_options(METHODS[method["name"]], Setting(**method["setting"]), seed=asked.seed)
-        method["seconds_per_step_alone"] = _seconds_per_step(store, options)
-        print(f"{name}: {method['title']} {1000 * method['seconds_per_step_alone']:.3f} ms a step", flush=True)
+    add_step_times(store, name, results, METHODS)
     return store_results(results, "table2", name)
-
-
-def _seconds_per_step(store: Store, options: Any) -> float:
-    from owlmine.train.validate import validation_part
-
-    points = len(validation_part(store, options).train_rows)
-    epochs = (_TIMED_STEPS + 50) * options.batch_size / points
-    timer = StepTimer(SilentReporter(), batch_size=options.batch_size)
-    with tempfile.TemporaryDirectory() as folder:
-        train(store, Path(folder) / "model", replace(options, epochs=epochs), reporter=timer)
-    assert timer.seconds_per_step is not None
-    return timer.seconds_per_step
 
 
 def stored() -> dict[str, dict[str, Any]]:
@@ -126,7 +105,7 @@ def figure_table() -> str:
     rows = []
     for name, results in stored().items():
         for number, method in enumerate(results["methods"]):
-            deviation, seconds = method["deviation"]["P@1"], method.get("seconds_per_step_alone")
+            deviation = method["deviation"]["P@1"]
             rows.append(
                 (
                     Dataset.named(name).title if number == 0 else "",
@@ -134,7 +113,7 @@ def figure_table() -> str:
                     f"{method['mean']['P@1']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}"),
                     *(f"{method['mean'][figure]:.2f}" for figure in _REST),
                     f"{method['search']['validation P@1']:.2f}",
-                    "–" if seconds is None else f"{1000 * seconds:.2f}",
+                    step_milliseconds(method),
                     " / ".join(f"{method['setting'][rate]:g}" for rate in _RATES),
                 )
             )

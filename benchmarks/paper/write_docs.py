@@ -2,8 +2,8 @@
 
     python benchmarks/paper/write_docs.py
 
-A block begins with ``<!-- results: NAME -->`` and ends with ``<!-- end -->``; NAME is table1, table2, ratios, table3 or
-a question.
+A block begins with ``<!-- results: NAME -->`` and ends with ``<!-- end -->``; NAME is table1, table2, ratios, table3,
+moved or a question.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import moved
 import pictures
 import table2
 import tables
@@ -26,6 +27,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "table2": table2.figure_table,
     "ratios": table2.ratio_table,
     "table3": tables.table3,
+    "moved": moved.table,
 } | {name: lambda question=question: pictures.table(question) for name, question in QUESTIONS.items()}
 
 
