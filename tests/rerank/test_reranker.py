@@ -27,7 +27,7 @@ OFFSETS = np.array([0.0, 0.3, -0.05], np.float32)
 def test_order_by_both_scores(weight: float) -> None:
     scores = np.array([[0.9, 0.8, 0.1], [0.3, 0.2, 0.1]], np.float32)
     ids = np.array([[2, 0, 1], [1, 2, 0]], np.int64)
-    found, found_ids = Reranker(RANKER, weight, 3, OFFSETS).reorder(QUERIES, scores, ids)
+    found, found_ids = Reranker(RANKER, weight, 3, OFFSETS).reorder(QUERIES, None, scores, ids)
     for row in range(2):
         pairs = sorted(
             (
@@ -42,7 +42,7 @@ def test_order_by_both_scores(weight: float) -> None:
 
 def test_empty_places_stay_last() -> None:
     scores, ids = np.array([[-0.5, -np.inf]] * 2, np.float32), np.array([[2, -1]] * 2, np.int64)
-    found, found_ids = Reranker(RANKER, 1.0, 2, OFFSETS).reorder(QUERIES, scores, ids)
+    found, found_ids = Reranker(RANKER, 1.0, 2, OFFSETS).reorder(QUERIES, None, scores, ids)
     assert found_ids.tolist() == [[2, -1]] * 2
     assert np.isneginf(found[:, 1]).all()
 

@@ -18,8 +18,8 @@ from owlmine.evaluate import inverse_propensities
 from owlmine.model.folder import verify_model
 from owlmine.model.heads import join_models
 from owlmine.rerank import LinearRanker
-from owlmine.train import Stopped, TrainOptions, fit_reranker, train
-from owlmine.train.composition import Composition, composition
+from owlmine.train import Stopped, TrainOptions, choose_mix, fit_reranker, train
+from owlmine.train.composition import composition, without_open_sizes
 from owlmine.train.validate import validation_part
 
 from .runs import Listener, small_options, stop_after
@@ -152,8 +152,8 @@ def test_the_mix_is_chosen_on_validation_points(store: Store, tmp_path: Path) ->
         return float(np.mean([100 * np.array(hits)[:, :k].mean() for k in (1, 3, 5)]))
 
     chosen, others = figure(), []
-    for weight in fit_reranker._WEIGHTS[::3]:
-        for lift in fit_reranker._LIFTS[::2]:
+    for weight in choose_mix._WEIGHTS[::3]:
+        for lift in choose_mix._LIFTS[::2]:
             predictor.reranker = replace(reranker, weight=weight, offsets_K=np.float32(lift) * rarity)
             others.append(figure())
     assert chosen >= max(others) - 1e-9
@@ -168,19 +168,134 @@ def test_without_validation_points(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "device", "expected"),
+    ("chosen", "device", "num_points", "expected"),
     [
-        ({}, "cuda", Composition(1, 0)),
-        ({"recipe": "best"}, "cuda", Composition(3, 50)),
-        ({"recipe": "best"}, "cpu", Composition(1, 50)),
-        ({"recipe": "best", "heads": 2, "shortlist": 9}, "cpu", Composition(2, 9)),
-        ({"recipe": "best", "kind": "linear"}, "cuda", Composition(1, 50)),
-        ({"shortlist": 500}, "cpu", Composition(1, 60)),
+        ({}, "cuda", 10**6, (1, 0, 0)),
+        ({"recipe": "best"}, "cuda", 10**6, (3, 50, 30)),
+        ({"recipe": "best"}, "cuda", 100_000, (5, 50, 30)),
+        ({"recipe": "best"}, "cuda", 5_000, (8, 50, 30)),
+        ({"recipe": "best"}, "cpu", 10**6, (1, 50, 30)),
+        ({"recipe": "best"}, "cpu", 20, (5, 50, 20)),
+        ({"recipe": "best", "heads": 2, "shortlist": 9, "neighbours": 4}, "cpu", 10**6, (2, 9, 4)),
+        ({"recipe": "best", "kind": "linear"}, "cuda", 10**6, (1, 50, 30)),
+        ({"shortlist": 500}, "cpu", 10**6, (1, 60, 0)),
     ],
 )
-def test_what_a_recipe_stands_for(chosen: dict[str, Any], device: str, expected: Composition) -> None:
-    options = TrainOptions(**chosen)
-    assert composition(options, device=torch.device(device), dense=False, num_classes=60) == expected
+def test_what_a_recipe_stands_for(
+    chosen: dict[str, Any], device: str, num_points: int, expected: tuple[int, int, int]
+) -> None:
+    parts = composition(
+        TrainOptions(**chosen),
+        device=torch.device(device),
+        dense=False,
+        num_classes=60,
+        num_points=num_points,
+        has_dev=False,
+    )
+    assert (parts.heads, parts.shortlist, parts.neighbours) == expected
+    assert parts.dense_neighbours == (device == "cuda" or "neighbours" in chosen)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "num_points", "has_dev", "share"),
+    [
+        ({}, 4_880, False, 0.2),
+        ({}, 20_000, False, 0.05),
+        ({}, 25_000, False, 0.0),
+        ({}, 4_880, True, 0.0),
+        ({"validation": 0.0}, 4_880, False, 0.0),
+        ({"validation": 0.2}, 4_880, False, 0.0),
+        ({"recipe": "single", "shortlist": 5}, 4_880, False, 0.0),
+    ],
+)
+def test_when_there_is_a_rehearsal(chosen: dict[str, Any], num_points: int, has_dev: bool, share: float) -> None:
+    options = TrainOptions(**({"recipe": "best"} | chosen))
+    parts = composition(
+        options, device=torch.device("cpu"), dense=False, num_classes=60, num_points=num_points, has_dev=has_dev
+    )
+    assert parts.rehearsal == pytest.approx(share)
+
+
+def test_a_rehearsal_chooses_and_all_points_are_learned_from(store: Store, tmp_path: Path) -> None:
+    listener = Listener()
+    options = small_options(recipe="best", heads=2, shortlist=8, seed=3, feature_rate=0.3, loss="mined-softmax")
+    predictor = train(store, tmp_path / "model", options, reporter=listener)
+    assert "a rehearsal, which leaves out 20% of the training points to choose on" in listener.messages
+    alone = [
+        train(
+            store,
+            tmp_path / str(seed),
+            replace(options, recipe="single", heads=0, shortlist=0, seed=seed, validation=0.0),
+        ).retriever
+        for seed in (6, 7)
+    ]
+    for name, tensor in join_models(alone).tensors().items():
+        assert torch.equal(predictor.retriever.tensors()[name], tensor), name
+    assert predictor.config["kept"]["P@1"] > 0
+    assert predictor.calibration is not None
+    assert predictor.calibration.num_points == len(store["train"]) // 5
+    assert predictor.config["options"]["validation"] == options.validation
+
+
+@pytest.mark.parametrize("stops", [1, 2])
+def test_a_rehearsal_is_resumed(store: Store, tmp_path: Path, stops: int) -> None:
+    options = small_options(recipe="best", heads=1, shortlist=8, seed=3, feature_rate=0.3, loss="mined-softmax")
+    train(store, tmp_path / "whole", options)
+    for number in range(stops):
+        with pytest.MonkeyPatch.context() as patch:
+            stop_after(7, patch)
+            with pytest.raises(Stopped):
+                train(store, tmp_path / "parts", options, resume=number > 0)
+    train(store, tmp_path / "parts", options, resume=True)
+    whole, parts = tensors_of(tmp_path / "whole"), tensors_of(tmp_path / "parts")
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, parts[name]), name
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_neighbours_that_vote_are_kept(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    chosen = choose_mix.Mix(kind=kind, power=4.0, vote_weight=0.4)
+    monkeypatch.setattr(fit_reranker, "choose_mix", lambda *given: (chosen, 0.0))
+    predictor = train(store, tmp_path / "model", composed_options(neighbours=5))
+    loaded, queries = owlmine.load(tmp_path / "model"), store["test"].batch(np.arange(20)).queries
+    assert loaded.reranker is not None
+    assert loaded.reranker.neighbours is not None
+    assert (loaded.reranker.neighbours.kind, loaded.reranker.neighbours.count) == (kind, 5)
+    for found, wanted in zip(loaded.top(queries, 8), predictor.top(queries, 8), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert verify_model(tmp_path / "model") == []
+    loaded.reranker = replace(loaded.reranker, vote_weight=0.0)
+    assert not np.array_equal(loaded.top(queries, 8)[0], predictor.top(queries, 8)[0])
+
+
+@pytest.mark.parametrize("change", [{"num_classes": 10**6}, {"kind": "sparse"}])
+def test_neighbours_of_another_model_are_refused(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    chosen = choose_mix.Mix(kind="dense", power=4.0, vote_weight=0.4)
+    monkeypatch.setattr(fit_reranker, "choose_mix", lambda *given: (chosen, 0.0))
+    train(store, tmp_path / "model", composed_options(heads=0, epochs=0.2, neighbours=5))
+    file = tmp_path / "model" / "config.json"
+    config = json.loads(file.read_text())
+    config["reranker"]["neighbours"] |= change
+    file.write_text(json.dumps(config))
+    with pytest.raises(DataError, match="a model that cannot be read"):
+        owlmine.load(tmp_path / "model")
+
+
+def test_the_best_recipe_leaves_sizes_to_the_device() -> None:
+    open_sizes = TrainOptions(recipe="best")
+    assert (open_sizes.dim, open_sizes.epochs) == (0, 0.0)
+    on_gpu = without_open_sizes(open_sizes, device=torch.device("cuda"))
+    assert (on_gpu.dim, on_gpu.epochs) == (512, 15.0)
+    on_cpu = without_open_sizes(open_sizes, device=torch.device("cpu"))
+    assert 0 < on_cpu.dim < 512
+    assert 0 < on_cpu.epochs < 15
+    given = TrainOptions(recipe="best", dim=64, epochs=2.0)
+    assert without_open_sizes(given, device=torch.device("cpu")) == given
+    assert (TrainOptions().dim, TrainOptions().epochs) == (512, 15.0)
 
 
 def test_dense_queries_have_no_reranker(dense_store: Store, tmp_path: Path) -> None:
@@ -188,6 +303,13 @@ def test_dense_queries_have_no_reranker(dense_store: Store, tmp_path: Path) -> N
     assert train(dense_store, tmp_path / "model", options).reranker is None
     with pytest.raises(OwlmineError, match="shortlist is 5; wanted 0 with dense queries"):
         train(dense_store, tmp_path / "other", replace(options, shortlist=5))
+    with pytest.raises(OwlmineError, match="neighbours is 5; wanted 0 with dense queries"):
+        train(dense_store, tmp_path / "other", replace(options, neighbours=5))
+
+
+def test_neighbours_need_a_shortlist(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(OwlmineError, match="neighbours is 5; wanted 0 without --shortlist or --recipe best"):
+        train(store, tmp_path / "model", small_options(neighbours=5))
 
 
 @pytest.mark.parametrize(
@@ -195,6 +317,9 @@ def test_dense_queries_have_no_reranker(dense_store: Store, tmp_path: Path) -> N
     [
         ("heads", -1, "heads is -1; wanted 0 or more"),
         ("shortlist", -1, "shortlist is -1; wanted 0 or more"),
+        ("neighbours", -1, "neighbours is -1; wanted 0 or more"),
+        ("dim", -1, "dim is -1; wanted 1 or more, or 0"),
+        ("epochs", -1.0, "epochs is -1.0; wanted above 0, or 0"),
         ("recipe", "worst", "recipe is 'worst'; wanted one of single, best"),
     ],
 )

@@ -74,7 +74,7 @@ def _scored(predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[
     lift = np.zeros_like(level)
     if predictor.reranker is not None:
         assert isinstance(features, SparseRows)
-        lift = predictor.reranker.reorder(features, level, ids[:, place : place + 1])[0] - level
+        lift = predictor.reordered(features, level, ids[:, place : place + 1])[0] - level
         best, _ = predictor.top(features, min(PLACES, num_classes))
     told = (torch.from_numpy(np.array(part)).to(retriever.device) for part in (best, level[:, 0], lift[:, 0]))
     return retriever.encode(query_batch(features, retriever.device)), *told

@@ -24,7 +24,7 @@ from owlmine.model.calibration import Calibration
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.retriever import ModelShape, Retriever
 from owlmine.model.whole_files import write_tensors, write_text
-from owlmine.rerank.reranker import Reranker
+from owlmine.rerank import DensePoints, Neighbours, Reranker
 
 FORMAT_NAME = "owlmine-model"
 FORMAT_VERSION = 1
@@ -79,7 +79,10 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         found = f"a model that cannot be read ({type(error).__name__}: {error})"
         raise DataError(path, found=found, wanted="an unharmed model folder") from error
-    return Predictor(Retriever.from_tensors(shape, weights), classes, features, config, reranker=reranker)
+    retriever = Retriever.from_tensors(shape, weights)
+    if reranker is not None:
+        reranker = reranker.on(retriever.device)
+    return Predictor(retriever, classes, features, config, reranker=reranker)
 
 
 def verify_model(path: str | Path) -> list[str]:
@@ -103,7 +106,20 @@ def _reranker(config: dict[str, Any], tensors: dict[str, dict[str, Tensor]], sha
     sizes = reranker.ranker.num_classes, reranker.ranker.num_features
     if sizes != (shape.num_classes, shape.num_features) or shape.dense:
         raise ValueError(f"a re-ranker of {sizes[0]} classes and {sizes[1]} features; config.json tells of {shape}")
+    _check_neighbours(reranker.neighbours, shape)
     return reranker
+
+
+def _check_neighbours(neighbours: Neighbours | None, shape: ModelShape) -> None:
+    if neighbours is None:
+        return
+    points, num_classes = neighbours.points, neighbours.num_classes
+    if isinstance(points, DensePoints):
+        found, wanted = points.vectors_PW.shape[1] * shape.heads, shape.dim
+    else:
+        found, wanted = points.num_features, shape.num_features
+    if found != wanted or num_classes > shape.num_classes:
+        raise ValueError(f"neighbours of {num_classes} classes and width {found}; config.json tells of {shape}")
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -155,9 +155,25 @@ class Predictor:
             return self.shortlist(features, k, among=among)
         assert isinstance(features, SparseRows)
         available = self.retriever.shape.num_classes if among is None else len(np.unique(among))
-        found = self.shortlist(features, min(max(k, self.reranker.shortlist), available), among=among)
-        scores, ids = self.reranker.reorder(features, *found)
+        listed = min(max(k, self.reranker.shortlist), available)
+        found = self.shortlist(features, listed, among=among)
+        scores, ids = self.reordered(features, *found)
         return scores[:, :k], ids[:, :k]
+
+    def reordered(
+        self, features: SparseRows, scores: NDArray[np.float32], ids: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """What the re-ranker makes of shortlists, block by block: it wants the vectors of the queries too."""
+        assert self.reranker is not None
+        retriever, parts = self.retriever, [(scores[:0], ids[:0])]
+        for start in range(0, len(features), _BLOCK_ROWS):
+            block = slice(start, start + _BLOCK_ROWS)
+            # Only neighbours look at vectors, which are as wide as all features where the model is linear.
+            vectors = None
+            if self.reranker.neighbours is not None:
+                vectors = retriever.encode(query_batch(features[block], retriever.device))
+            parts.append(self.reranker.reorder(features[block], vectors, scores[block], ids[block]))
+        return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts])
 
     def shortlist(
         self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None

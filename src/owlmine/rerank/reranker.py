@@ -1,4 +1,5 @@
-"""The dense model's shortlist in a new order: its score, a share of the linear one, and an offset of the class.
+"""The dense model's shortlist in a new order: its score, a share of the linear one, the votes of neighbours, and an
+offset of the class.
 
 Shapes: N queries, S places of a shortlist, K classes.
 """
@@ -6,7 +7,7 @@ Shapes: N queries, S places of a shortlist, K classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,16 @@ from torch import Tensor
 
 from owlmine.data.rows import Float32, SparseRows
 from owlmine.rerank.linear_ranker import LinearRanker
+from owlmine.rerank.neighbours import Neighbours
 
 _OFFSETS = "class_offsets"
+_NEIGHBOURS = "neighbours"
 
 
 @dataclass(frozen=True, eq=False)
 class Reranker:
-    """score = dense score + ``weight`` * linear score + offset, for the ``shortlist`` best classes of the dense model.
+    """score = dense score + ``weight`` * linear score + ``vote_weight`` * votes + offset, for the ``shortlist`` best
+    classes of the dense model.
 
     The offsets lift rare classes: both models have seen little of them, and score them too low.
     """
@@ -31,36 +35,71 @@ class Reranker:
     weight: float
     shortlist: int
     offsets_K: Float32
+    neighbours: Neighbours | None = None
+    vote_weight: float = 0.0
 
     def __post_init__(self) -> None:
         if self.offsets_K.shape != (self.ranker.num_classes,) or not np.isfinite(self.offsets_K).all():
             given, wanted = self.offsets_K.shape, self.ranker.num_classes
             raise ValueError(f"offsets have the shape {given}; wanted a finite number for each of {wanted} classes")
-        if not (np.isfinite(self.weight) and self.weight >= 0):
-            raise ValueError(f"the weight of the linear model is {self.weight!r}; wanted a number of 0 or more")
+        for whose, weight in (("the linear model", self.weight), ("neighbours", self.vote_weight)):
+            if not (np.isfinite(weight) and weight >= 0):
+                raise ValueError(f"the weight of {whose} is {weight!r}; wanted a number of 0 or more")
         if self.shortlist < 1:
             raise ValueError(f"the shortlist is {self.shortlist!r}; wanted 1 or more")
 
     def reorder(
-        self, queries: SparseRows, scores_NS: NDArray[np.float32], ids_NS: NDArray[np.int64]
+        self,
+        queries: SparseRows,
+        vectors_ND: Tensor | None,
+        scores_NS: NDArray[np.float32],
+        ids_NS: NDArray[np.int64],
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Scores and ids, best first. An empty place (id -1, score -inf) stays behind all others."""
+        """Scores and ids, best first. An empty place (id -1, score -inf) stays behind all others.
+
+        ``vectors_ND``: the same queries as the dense model sees them, for neighbours.
+        """
         scores_NS = scores_NS + np.float32(self.weight) * self.ranker.scores(queries, ids_NS)
         scores_NS += self.offsets_K[np.maximum(ids_NS, 0)]
+        if self.neighbours is not None:
+            assert vectors_ND is not None
+            scores_NS += np.float32(self.vote_weight) * self.neighbours.votes(queries, vectors_ND, ids_NS)
         order_NS = np.argsort(-scores_NS, axis=1, kind="stable")
         return np.take_along_axis(scores_NS, order_NS, axis=1), np.take_along_axis(ids_NS, order_NS, axis=1)
 
+    def on(self, device: torch.device) -> Reranker:
+        """For query vectors that lie there."""
+        return self if self.neighbours is None else replace(self, neighbours=self.neighbours.on(device))
+
     def tensors(self) -> dict[str, Tensor]:
-        return self.ranker.tensors() | {_OFFSETS: torch.from_numpy(self.offsets_K)}
+        tensors = self.ranker.tensors() | {_OFFSETS: torch.from_numpy(self.offsets_K)}
+        if self.neighbours is not None:
+            tensors |= {f"{_NEIGHBOURS}.{name}": tensor for name, tensor in self.neighbours.tensors().items()}
+        return tensors
 
     def to_dict(self) -> dict[str, Any]:
         """What ``tensors`` does not tell."""
-        return {"weight": self.weight, "shortlist": self.shortlist}
+        told: dict[str, Any] = {"weight": self.weight, "shortlist": self.shortlist}
+        if self.neighbours is not None:
+            told |= {"vote_weight": self.vote_weight, _NEIGHBOURS: self.neighbours.to_dict()}
+        return told
 
     @classmethod
     def from_parts(cls, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Reranker:
-        own = {name: tensor for name, tensor in tensors.items() if name != _OFFSETS}
+        witnesses = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{_NEIGHBOURS}.")}
+        own = {name: tensor for name, tensor in tensors.items() if name != _OFFSETS and name not in witnesses}
         ranker, offsets_K = LinearRanker.from_tensors(own), tensors[_OFFSETS]
         if offsets_K.dtype != torch.float32:
             raise ValueError(f"offsets are {offsets_K.dtype}; wanted float32")
-        return cls(ranker, float(told["weight"]), int(told["shortlist"]), offsets_K.numpy())
+        neighbours = None
+        if (about := told.get(_NEIGHBOURS)) is not None:
+            parts = {name.removeprefix(f"{_NEIGHBOURS}."): tensor for name, tensor in witnesses.items()}
+            neighbours = Neighbours.from_parts(about, parts)
+        return cls(
+            ranker,
+            float(told["weight"]),
+            int(told["shortlist"]),
+            offsets_K.numpy(),
+            neighbours,
+            float(told.get("vote_weight", 0.0)),
+        )

@@ -11,7 +11,7 @@ from owlmine.model.device import choose_device
 from owlmine.model.folder import load
 from owlmine.model.predictor import Predictor
 from owlmine.train.composed import ComposedRun
-from owlmine.train.composition import composition
+from owlmine.train.composition import composition, without_open_sizes
 from owlmine.train.event_file import require_tensorboard
 from owlmine.train.finite import NotFinite
 from owlmine.train.options import TrainOptions
@@ -42,6 +42,7 @@ def train(
     out, options = Path(out), options or TrainOptions()
     check_run(out, options, resume=resume)
     store = data if isinstance(data, Store) else open_dataset(data)
+    options = without_open_sizes(options, device=choose_device(options.device))
     if (out / "config.json").exists():
         return _finished_before(store, out, options)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)
@@ -55,6 +56,8 @@ def _run(store: Store, out: Path, options: TrainOptions, reporter: Reporter, nam
             device=choose_device(options.device),
             dense=store.meta["queries"] == "dense",
             num_classes=store.num_classes,
+            num_points=len(store["train"]),
+            has_dev="dev" in store.splits,
         )
         if not parts.is_single:
             return ComposedRun(store, out, options, parts, reporter, data_name=name).run(resume=resume)

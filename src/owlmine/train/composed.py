@@ -17,11 +17,13 @@ from owlmine.model.folder import save_model
 from owlmine.model.heads import join_models
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.whole_files import remove_unfinished, write_text
+from owlmine.rerank import Reranker
 from owlmine.train.calibrate import fit_calibration
 from owlmine.train.card import model_card
+from owlmine.train.choose_mix import Mix
 from owlmine.train.composition import Composition
 from owlmine.train.event_file import FOLDER
-from owlmine.train.fit_reranker import fit_reranker
+from owlmine.train.fit_reranker import RerankerFit
 from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Reporter
 from owlmine.train.run_folder import (
@@ -55,19 +57,37 @@ class ComposedRun:
     def run(self, *, resume: bool) -> Predictor:
         with working_in(self.out):
             self._start(resume=resume)
-            members = [self._member(number) for number in range(self.parts.heads)]
-            predictor = self._joined(members)
-            part = validation_part(self.store, self.options)
-            if self.parts.shortlist:
-                predictor.reranker = self._reranker(predictor, part)
-            predictor.config["kept"] = self._measured(predictor, part)
-            if (calibration := fit_calibration(predictor, part)) is not None:
-                predictor.config["calibration"] = calibration.to_dict()
+            predictor = self._rehearsed() if self.parts.rehearsal else self._assembled(self.options)[0]
+            predictor.config["options"] = recipe(self.options)
             self._keep_curves(predictor)
             save_model(self.out, predictor, model_card(predictor, self.store, self.options))
             # Only now: a run killed before this line goes on from what is removed here.
             remove_working_files(self.out)
             return predictor
+
+    def _rehearsed(self) -> Predictor:
+        """What to choose is chosen on points that a first model has left out; the model itself learns from all."""
+        share = self.parts.rehearsal
+        self.reporter.message(f"a rehearsal, which leaves out {share:.0%} of the training points to choose on")
+        first, mix = self._assembled(replace(self.options, validation=share), stage="rehearsal")
+        self.reporter.message("and now from all of them")
+        predictor, _ = self._assembled(replace(self.options, validation=0.0), mix=mix)
+        told = ("kept", "calibration", "history")
+        predictor.config |= {name: first.config[name] for name in told if name in first.config}
+        return predictor
+
+    def _assembled(
+        self, options: TrainOptions, *, stage: str = "", mix: Mix | None = None
+    ) -> tuple[Predictor, Mix | None]:
+        """The members, side by side and re-ranked. ``mix`` where it is chosen already; back comes what was."""
+        members = [self._member(number, options, self.out / MEMBERS / stage) for number in range(self.parts.heads)]
+        predictor, part = self._joined(members), validation_part(self.store, options)
+        if self.parts.shortlist:
+            predictor.reranker, mix = self._reranker(predictor, part, mix)
+        predictor.config["kept"] = self._measured(predictor, part)
+        if (calibration := fit_calibration(predictor, part)) is not None:
+            predictor.config["calibration"] = calibration.to_dict()
+        return predictor, mix
 
     def _start(self, *, resume: bool) -> None:
         run_file = self.out / "run.json"
@@ -81,14 +101,13 @@ class ComposedRun:
         except OSError as error:
             raise OwlmineError(f"{self.out}: cannot be written: {error.strerror}") from error
 
-    def _member(self, number: int) -> Predictor:
+    def _member(self, number: int, options: TrainOptions, place: Path) -> Predictor:
         from owlmine.train import train  # which takes this module for runs like this
 
-        heads, options = self.parts.heads, self.options
+        heads, folder = self.parts.heads, place / str(number)
         # Seeds of their own, which no member of a run with another seed has.
         seed = (options.seed * heads + number) % 2**32
-        own = replace(options, recipe="single", heads=0, shortlist=0, seed=seed)
-        folder = self.out / MEMBERS / str(number)
+        own = replace(options, recipe="single", heads=0, shortlist=0, neighbours=0, seed=seed)
         if heads > 1:
             self.reporter.message(f"model {number + 1} of {heads}")
         return train(
@@ -110,7 +129,6 @@ class ComposedRun:
             for record in member.config["history"]
         ]
         config: dict[str, Any] = {
-            "options": recipe(self.options),
             "data": {"name": self._data_name, "checksum": self.store.meta["checksum"]},
             "history": history,
         }
@@ -133,19 +151,20 @@ class ComposedRun:
         except OSError as error:
             self.reporter.message(f"{self.out}: metrics or curves are not kept: {error.strerror}")
 
-    def _reranker(self, predictor: Predictor, part: ValidationPart) -> Any:
+    def _reranker(self, predictor: Predictor, part: ValidationPart, mix: Mix | None) -> tuple[Reranker, Mix]:
         with StopSignal() as stop:
 
             def check(where: str) -> None:
                 if stop.number is not None:
                     raise Stopped(stop.number, f"stopped at the re-ranker ({where}); go on with --resume")
 
-            return fit_reranker(
+            fit = RerankerFit(
                 predictor,
                 self.store["train"],
                 part,
-                shortlist=self.parts.shortlist,
+                self.parts,
                 seed=self.options.seed,
                 tell=self.reporter.message,
                 check=check,
             )
+            return fit.fit(mix)

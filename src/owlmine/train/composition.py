@@ -1,38 +1,96 @@
-"""What a model is put together from: how many models side by side, and whether linear classifiers re-rank."""
+"""What a model is put together from: how many models side by side, and what judges their shortlists again."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from owlmine.train.options import TrainOptions
+from owlmine.train.options import SINGLE_DIM, SINGLE_EPOCHS, TrainOptions
 
-_BEST_HEADS = 3
 _BEST_SHORTLIST = 50
+_BEST_NEIGHBOURS = 30
+# Training points up to which so many models are trained, on a GPU and on a CPU: few points leave more to chance, which
+# averaging removes, and take less time.
+_HEADS_ON_GPU = ((25_000, 8), (200_000, 5))
+_MOST_HEADS_ON_GPU = 3
+_HEADS_ON_CPU = ((25_000, 5),)
+# Costs of the linear classifiers to choose from, where they have no more than so many pairs to learn from.
+_COSTS = (0.1, 0.3, 1.0, 3.0)
+_PAIRS_ON_GPU, _PAIRS_ON_CPU = 10_000_000, 1_000_000
+# So many validation points settle what a re-ranker is made of. A rehearsal takes them where --validation gives fewer
+# than half of them, from a fifth of train at most.
+_ENOUGH_POINTS = 1_000
+_MOST_OF_TRAIN = 0.2
+
+
+# A dense model that is re-ranked may be smaller, and is trained within a CPU's time.
+_DIM_ON_CPU, _EPOCHS_ON_CPU = 256, 6.0
 
 
 @dataclass(frozen=True)
 class Composition:
-    """``heads`` models side by side; ``shortlist`` classes of each query are scored again (0: none)."""
+    """``heads`` models side by side; ``shortlist`` classes of each query are judged again (0: none) by linear
+    classifiers and by ``neighbours`` training points (0: none).
+    """
 
-    heads: int
-    shortlist: int
+    heads: int = 1
+    shortlist: int = 0
+    neighbours: int = 0
+    dense_neighbours: bool = False
+    """Whether neighbours may be found by their vectors too, and not by their features alone."""
+    costs: tuple[float, ...] = (1.0,)
+    most_pairs_of_a_choice: int = 0
+    """A choice among ``costs`` takes a training each: it is made where classifiers have no more pairs than this."""
+    rehearsal: float = 0.0
+    """Share of train that a first model leaves out, to choose on, before the model itself learns from all (0: none)."""
 
     @property
     def is_single(self) -> bool:
         return self.heads == 1 and self.shortlist == 0
 
 
-def composition(options: TrainOptions, *, device: torch.device, dense: bool, num_classes: int) -> Composition:
-    """What the options ask for, and where they leave it open what suits the device.
+def composition(
+    options: TrainOptions, *, device: torch.device, dense: bool, num_classes: int, num_points: int, has_dev: bool
+) -> Composition:
+    """What the options ask for, and where they leave it open what suits the device and the data.
 
     On a CPU three models would take three times as long, which the re-ranker alone mostly makes up for. Dense queries
     have no sparse classifiers.
     """
-    best = options.recipe == "best"
-    heads = options.heads or (_BEST_HEADS if best and device.type == "cuda" and options.kind == "embedding" else 1)
-    if dense and options.shortlist:
-        raise ValueError(f"shortlist is {options.shortlist}; wanted 0 with dense queries")
+    best, on_gpu = options.recipe == "best", device.type == "cuda"
+    heads = options.heads or (_best_heads(num_points, on_gpu) if best and options.kind == "embedding" else 1)
+    for name in ("shortlist", "neighbours"):
+        if dense and getattr(options, name):
+            raise ValueError(f"{name} is {getattr(options, name)}; wanted 0 with dense queries")
     shortlist = options.shortlist or (_BEST_SHORTLIST if best and not dense else 0)
-    return Composition(heads, min(shortlist, num_classes))
+    if not shortlist and options.neighbours:
+        raise ValueError(f"neighbours is {options.neighbours}; wanted 0 without --shortlist or --recipe best")
+    return Composition(
+        heads,
+        min(shortlist, num_classes),
+        min(options.neighbours or (_BEST_NEIGHBOURS if best and shortlist else 0), num_points),
+        dense_neighbours=on_gpu or options.neighbours > 0,
+        costs=_COSTS if best else (1.0,),
+        most_pairs_of_a_choice=_PAIRS_ON_GPU if on_gpu else _PAIRS_ON_CPU,
+        rehearsal=_rehearsal(options, num_points) if best and shortlist and not has_dev else 0.0,
+    )
+
+
+def without_open_sizes(options: TrainOptions, *, device: torch.device) -> TrainOptions:
+    """With the dimension and epochs that the best recipe has on this device, where the options leave them open."""
+    on_gpu = device.type == "cuda"
+    dim = options.dim or (SINGLE_DIM if on_gpu else _DIM_ON_CPU)
+    epochs = options.epochs or (SINGLE_EPOCHS if on_gpu else _EPOCHS_ON_CPU)
+    return replace(options, dim=dim, epochs=epochs)
+
+
+def _best_heads(num_points: int, on_gpu: bool) -> int:
+    sizes, otherwise = (_HEADS_ON_GPU, _MOST_HEADS_ON_GPU) if on_gpu else (_HEADS_ON_CPU, 1)
+    return next((heads for most, heads in sizes if num_points <= most), otherwise)
+
+
+def _rehearsal(options: TrainOptions, num_points: int) -> float:
+    if options.validation == 0 or options.validation * num_points >= _ENOUGH_POINTS / 2:
+        return 0.0
+    return min(_ENOUGH_POINTS / num_points, _MOST_OF_TRAIN)

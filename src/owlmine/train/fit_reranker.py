@@ -1,22 +1,38 @@
-"""A re-ranker for a trained model: classifiers for what it confuses on its training points, how much they count, and
-how much rare classes are lifted.
+"""A re-ranker for a trained model: classifiers for what it confuses on its training points, neighbours that vote, and
+how much each of them counts.
 
 Shapes: N points, S places of a shortlist, K classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-from owlmine.data.rows import Float32, Int64, SparseRows
+from owlmine.data.rows import Float32, SparseRows
 from owlmine.data.store import Split
-from owlmine.evaluate import RankingMetrics, inverse_propensities
+from owlmine.evaluate import inverse_propensities
+from owlmine.evaluate.hits import find_hits
+from owlmine.mining import hardest
+from owlmine.model.encoder import query_batch
 from owlmine.model.predictor import Predictor
-from owlmine.rerank import LinearRanker, MinedPairs, Reranker, train_linear
+from owlmine.rerank import (
+    DensePoints,
+    LinearOptions,
+    LinearRanker,
+    MinedPairs,
+    Neighbours,
+    Reranker,
+    SparsePoints,
+    train_linear,
+)
+from owlmine.rerank.dense_points import first_head
+from owlmine.rerank.neighbours import Points
+from owlmine.train.choose_mix import Mix, Shortlists, choose_mix
+from owlmine.train.composition import Composition
 from owlmine.train.validate import ValidationPart
 
 # Pairs of a point and a class that it was confused with: what memory and patience allow. Within these bounds longer
@@ -24,84 +40,155 @@ from owlmine.train.validate import ValidationPart
 _MOST_PAIRS = 30_000_000
 _SHORTEST, _LONGEST = 10, 100
 _BLOCK_ROWS = 4096
-# Shares of the linear score to choose from. Dense scores lie in [-1, 1], linear ones mostly too.
-_WEIGHTS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2)
-# Shares of the logarithm of inverse propensities, which go from 0 to about 3.
-_LIFTS = (0.0, 0.02, 0.04, 0.07, 0.1, 0.15)
-# Where there are no validation points.
-_UNSEEN_WEIGHT, _UNSEEN_LIFT = 0.2, 0.0
-_KS = (1, 3, 5)
+_POWERS = (2.0, 4.0, 16.0)
+# Vectors of training points beyond this are not kept.
+_MOST_VECTOR_BYTES = 4 << 30
 
 Tell = Callable[[str], None]
 
 
-def fit_reranker(
-    predictor: Predictor, split: Split, part: ValidationPart, *, shortlist: int, seed: int, tell: Tell, check: Tell
-) -> Reranker:
-    """``tell`` is told what goes on; ``check`` is called between blocks of work and may raise to stop it."""
-    ranker = _classifiers(predictor, split, part.train_rows, seed=seed, tell=tell, check=check)
-    rarity_K = _rarities(predictor)
-    weight, lift = _UNSEEN_WEIGHT, _UNSEEN_LIFT
-    if len(part):
-        (weight, lift), figure = _best_mix(predictor, ranker, rarity_K, part, shortlist=shortlist)
-        tell(
-            f"the linear model counts {weight:g} times, rare classes are lifted by {lift:g}:"
-            f" mean of P@1, P@3 and P@5 {figure:.2f} on validation points"
+class RerankerFit:
+    """Fits a re-ranker to ``predictor`` on the rows of train that ``part`` leaves to learn from.
+
+    ``tell`` is told what goes on; ``check`` is called between blocks of work and may raise to stop it.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        split: Split,
+        part: ValidationPart,
+        parts: Composition,
+        *,
+        seed: int,
+        tell: Tell,
+        check: Tell,
+    ) -> None:
+        self._predictor, self._part, self._parts = predictor, part, parts
+        self._seed, self._tell, self._check = seed, tell, check
+        train = split.batch(part.train_rows)
+        assert isinstance(train.queries, SparseRows)
+        self._queries, self._labels = train.queries, train.labels
+
+    def fit(self, mix: Mix | None = None) -> tuple[Reranker, Mix]:
+        """``mix`` as it was chosen elsewhere; without it the best on validation points, or where there are none what
+        mostly is good."""
+        pairs = self._pairs()
+        if mix is not None or not len(self._part):
+            mix = mix or Mix()
+            ranker = self._classifiers(pairs, mix.cost)
+            points = None if mix.kind is None else self._points(mix.kind)
+        else:
+            few = len(pairs) <= self._parts.most_pairs_of_a_choice
+            costs = self._parts.costs if few else (1.0,)
+            rankers = {cost: self._classifiers(pairs, cost) for cost in costs}
+            witnesses = {kind: self._points(kind) for kind in self._kinds()}
+            mix = self._chosen(rankers, witnesses)
+            ranker, points = rankers[mix.cost], None if mix.kind is None else witnesses[mix.kind]
+        neighbours = None if points is None else self._neighbours(points, mix.power)
+        offsets_K = np.float32(mix.lift) * _rarities(self._predictor)
+        return Reranker(ranker, mix.weight, self._parts.shortlist, offsets_K, neighbours, mix.vote_weight), mix
+
+    def _pairs(self) -> MinedPairs:
+        retriever, num_points = self._predictor.retriever, len(self._labels)
+        shape = retriever.shape
+        length = min(max(_MOST_PAIRS // num_points, _SHORTEST), _LONGEST, shape.num_classes)
+        self._tell(f"the {length} best classes of each training point, for what the model confuses")
+        ranked_NS = np.empty((num_points, length), np.int32)
+        if retriever.device.type == "cpu" or shape.kind == "linear":
+            for block in self._blocks("shortlists"):
+                ranked_NS[block] = self._predictor.shortlist(self._queries[block], length)[1]
+        else:
+            # Which classes are confused need not be known to the last bit, and a GPU is three times as fast this way.
+            table_KD = retriever.classes.weight.to(torch.bfloat16)
+            for block in self._blocks("shortlists"):
+                ranked_NS[block] = hardest(self._encoded(block), table_KD, length)[1].cpu().numpy()
+        return MinedPairs.of(ranked_NS, self._labels, num_classes=shape.num_classes)
+
+    def _blocks(self, what: str) -> Iterator[slice]:
+        for start in range(0, len(self._queries), _BLOCK_ROWS):
+            self._check(what)
+            yield slice(start, start + _BLOCK_ROWS)
+
+    def _encoded(self, block: slice) -> Tensor:
+        retriever = self._predictor.retriever
+        return retriever.encode(query_batch(self._queries[block], retriever.device))
+
+    def _classifiers(self, pairs: MinedPairs, cost: float) -> LinearRanker:
+        shape = self._predictor.retriever.shape
+        self._tell(f"a linear classifier for each of {shape.num_classes:,} classes, from {len(pairs):,} pairs")
+        return train_linear(
+            self._queries,
+            pairs,
+            num_features=shape.num_features,
+            options=LinearOptions(cost=cost),
+            seed=self._seed,
+            progress=lambda done, total: self._check(f"{done} of {total}"),
         )
-    return Reranker(ranker, weight, shortlist, np.float32(lift) * rarity_K)
+
+    def _kinds(self) -> list[str]:
+        """Of neighbours that may vote here."""
+        if not self._parts.neighbours:
+            return []
+        shape = self._predictor.retriever.shape
+        vector_bytes = 2 * len(self._labels) * shape.dim // shape.heads
+        fits = shape.kind == "embedding" and vector_bytes <= _MOST_VECTOR_BYTES
+        return ["sparse", "dense"] if fits and self._parts.dense_neighbours else ["sparse"]
+
+    def _points(self, kind: str) -> Points:
+        shape, retriever = self._predictor.retriever.shape, self._predictor.retriever
+        self._tell(
+            f"training points by their {'features' if kind == 'sparse' else 'vectors'}, for neighbours that vote"
+        )
+        if kind == "sparse":
+            return SparsePoints.of(self._queries, num_features=shape.num_features)
+        vectors_PW = torch.empty(
+            len(self._queries), shape.dim // shape.heads, dtype=torch.bfloat16, device=retriever.device
+        )
+        for block in self._blocks("vectors of training points"):
+            vectors_PW[block] = first_head(self._encoded(block), vectors_PW.shape[1]).to(torch.bfloat16)
+        return DensePoints(vectors_PW).on(retriever.device)
+
+    def _neighbours(self, points: Points, power: float) -> Neighbours:
+        num_classes = self._predictor.retriever.shape.num_classes
+        return Neighbours(points, self._labels, self._parts.neighbours, power, num_classes)
+
+    def _chosen(self, rankers: Mapping[float, LinearRanker], witnesses: Mapping[str, Points]) -> Mix:
+        """By the validation points."""
+        predictor, device = self._predictor, self._predictor.retriever.device
+        num_classes, rarity_K = predictor.retriever.shape.num_classes, _rarities(predictor)
+        voters = {
+            (kind, power): self._neighbours(points, power) for kind, points in witnesses.items() for power in _POWERS
+        }
+        lists: list[Shortlists] = []
+        linear: dict[float, list[Float32]] = {cost: [] for cost in rankers}
+        votes: dict[tuple[str, float], list[Float32]] = {key: [] for key in voters}
+        for batch in self._part.batches():
+            self._check("validation")
+            assert isinstance(batch.queries, SparseRows)
+            scores_NS, ids_NS = predictor.shortlist(batch.queries, self._parts.shortlist)
+            found = find_hits(ids_NS, batch.labels, depth=ids_NS.shape[1], num_classes=num_classes)
+            hits_NS = np.zeros(ids_NS.shape, np.bool_)
+            hits_NS[found.rows, found.places] = True
+            lists.append(Shortlists(scores_NS, hits_NS, rarity_K[np.maximum(ids_NS, 0)]))
+            for cost, ranker in rankers.items():
+                linear[cost].append(ranker.scores(batch.queries, ids_NS))
+            vectors_ND = predictor.retriever.encode(query_batch(batch.queries, device)) if witnesses else None
+            for kind, points in witnesses.items():
+                assert vectors_ND is not None
+                nearest = points.nearest(batch.queries, vectors_ND, self._parts.neighbours)
+                for power in _POWERS:
+                    votes[kind, power].append(voters[kind, power].votes_of(*nearest, ids_NS))
+        mix, figure = choose_mix(
+            Shortlists.joined(lists),
+            {cost: np.concatenate(parts) for cost, parts in linear.items()},
+            {key: np.concatenate(parts) for key, parts in votes.items()},
+        )
+        self._tell(f"{mix.told}: mean of P@1, P@3 and P@5 {figure:.2f} on validation points")
+        return mix
 
 
 def _rarities(predictor: Predictor) -> Float32:
-    """Logarithms of inverse propensities: 0 for a class that is always marked where it fits."""
+    """[K] logarithms of inverse propensities: 0 for a class that is always marked where it fits."""
     weights_K = inverse_propensities(predictor.classes.counts, predictor.classes.num_points)
     return np.log(weights_K).astype(np.float32)
-
-
-def _classifiers(
-    predictor: Predictor, split: Split, rows: Int64, *, seed: int, tell: Tell, check: Tell
-) -> LinearRanker:
-    shape = predictor.retriever.shape
-    length = min(max(_MOST_PAIRS // len(rows), _SHORTEST), _LONGEST, shape.num_classes)
-    tell(f"the {length} best classes of each training point, for what the model confuses")
-    ranked_NS = np.empty((len(rows), length), np.int32)
-    for start in range(0, len(rows), _BLOCK_ROWS):
-        check("shortlists")
-        batch = split.batch(rows[start : start + _BLOCK_ROWS])
-        ranked_NS[start : start + _BLOCK_ROWS] = predictor.shortlist(batch.queries, length)[1]
-    batch = split.batch(rows)
-    assert isinstance(batch.queries, SparseRows)
-    pairs = MinedPairs.of(ranked_NS, batch.labels, num_classes=shape.num_classes)
-    tell(f"a linear classifier for each of {shape.num_classes:,} classes, from {len(pairs):,} pairs")
-    return train_linear(
-        batch.queries,
-        pairs,
-        num_features=shape.num_features,
-        seed=seed,
-        progress=lambda done, total: check(f"{done} of {total}"),
-    )
-
-
-def _best_mix(
-    predictor: Predictor, ranker: LinearRanker, rarity_K: Float32, part: ValidationPart, *, shortlist: int
-) -> tuple[tuple[float, float], float]:
-    """Weight and lift with the best mean of P@1, P@3 and P@5 (as many as there are classes for), and that mean."""
-    num_classes = predictor.retriever.shape.num_classes
-    ks = [k for k in _KS if k <= num_classes]
-    metrics = {mix: RankingMetrics(num_classes, ks=ks) for mix in product(_WEIGHTS, _LIFTS)}
-    for batch in part.batches():
-        assert isinstance(batch.queries, SparseRows)
-        scores_NS, ids_NS = predictor.shortlist(batch.queries, max(shortlist, ks[-1]))
-        linear_NS = ranker.scores(batch.queries, ids_NS)
-        rarity_NS = rarity_K[np.maximum(ids_NS, 0)]
-        for (weight, lift), metric in metrics.items():
-            mixed_NS = scores_NS + np.float32(weight) * linear_NS + np.float32(lift) * rarity_NS
-            metric.update(_best_ids(mixed_NS, ids_NS, ks[-1]), batch.labels)
-    means = {mix: float(np.mean([metric.compute()[f"P@{k}"] for k in ks])) for mix, metric in metrics.items()}
-    # Of equals the one that changes least.
-    best = max(means, key=lambda mix: (means[mix], -mix[0], -mix[1]))
-    return best, means[best]
-
-
-def _best_ids(scores_NS: NDArray[np.float32], ids_NS: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    order_Nk = np.argsort(-scores_NS, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(ids_NS, order_Nk, axis=1)

@@ -16,6 +16,7 @@ SCHEDULES = ("linear", "cosine", "constant")
 RECIPES = ("single", "best")
 OPTIMISERS = ("sgd", "adaptive")
 MAX_POOL = 32_768
+SINGLE_DIM, SINGLE_EPOCHS = 512, 15.0
 
 # The panels of ``owlmine train --help``, in the order in which they stand there.
 _loss = partial(option, group="Loss and mining")
@@ -30,7 +31,8 @@ class TrainOptions:
 
     ``loss="bowl"`` is the paper's loss.
 
-    What a 0 leaves open (``top``, ``scale`` and the rates) has the number that suits the loss once this is made.
+    What a 0 leaves open (``top``, ``scale`` and the rates) has the number that suits the loss once this is made, and
+    ``dim`` and ``epochs`` that of a single model; the best recipe leaves these two open until the device is known.
     ``dataclasses.replace`` keeps those numbers, whatever the new loss.
     """
 
@@ -45,7 +47,7 @@ class TrainOptions:
     power: float = _loss(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
     tail: float = _loss(0.0, "Least weight of every negative of the pool.")
     exclude_known: bool = _loss(True, "Do not count the other labels of a point as negatives (the paper does).")
-    epochs: float = _steps(15.0, "Visits to each training point.")
+    epochs: float = _steps(0.0, "Visits to each training point (0: 15, or what the recipe says).")
     batch_size: int = _steps(256, "Points per step.")
     class_rate: float = _steps(0.0, "Step size of class vectors (0: what suits the loss).")
     feature_rate: float = _steps(0.0, "Step size of feature vectors (0: what suits the loss).")
@@ -55,11 +57,15 @@ class TrainOptions:
     schedule: str = _steps("linear", "How step sizes fall: linear (to 0), cosine or constant.")
     warm_start: bool = _steps(True, "Start class vectors from the mean vector of their training points.")
     kind: str = _model("embedding", "Model: embedding (the paper's), or linear (no hidden layer).")
-    dim: int = _model(512, "Dimension of query and class vectors.")
+    dim: int = _model(0, "Dimension of query and class vectors (0: 512, or what the recipe says).")
     depth: int = _model(1, "Linear maps behind the feature table.")
     heads: int = _model(0, "Models trained one after the other and put side by side (0: what the recipe says).")
     shortlist: int = _model(0, "Best classes of a query that linear classifiers score again (0: what the recipe says).")
-    recipe: str = _run("single", "single: one model. best: a linear re-ranker, and on a GPU three models side by side.")
+    neighbours: int = _model(0, "Nearest training points that vote on the shortlist (0: what the recipe says).")
+    recipe: str = _run(
+        "single",
+        "single: one model. best: a re-ranker, and several models side by side on a GPU or where points are few.",
+    )
     validation: float = _run(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
     validation_block: int = _run(1, "Neighbouring points of train that are cut off together.")
     patience: int = _run(0, "Stop after so many epochs without a better validation P@1, and keep the best (0: off).")
@@ -76,6 +82,10 @@ class TrainOptions:
         for name, value in vars(suited_setting(self.loss)).items():
             if getattr(self, name) == 0:
                 object.__setattr__(self, name, value)
+        # The best recipe goes by the device, which is not known here.
+        if self.recipe != "best":
+            object.__setattr__(self, "dim", self.dim or SINGLE_DIM)
+            object.__setattr__(self, "epochs", self.epochs or SINGLE_EPOCHS)
         checks = (
             ("top", self.top >= 1, "1 or more, or 0"),
             ("pool", self.pool >= 0, "0 or more"),
@@ -89,7 +99,8 @@ class TrainOptions:
             ("scale", self.scale > 0, "above 0, or 0"),
             ("power", self.power >= 0, "0 or more"),
             ("tail", self.tail >= 0, "0 or more"),
-            ("epochs", self.epochs > 0, "above 0"),
+            ("epochs", self.epochs >= 0, "above 0, or 0"),
+            ("dim", self.dim >= 0, "1 or more, or 0"),
             ("batch_size", self.batch_size >= 1, "1 or more"),
             ("momentum", 0 <= self.momentum < 1, "0 to below 1"),
             ("optimiser", self.optimiser in OPTIMISERS, f"one of {', '.join(OPTIMISERS)}"),
@@ -97,6 +108,7 @@ class TrainOptions:
             ("heads", self.heads >= 0, "0 or more"),
             ("heads", self.heads <= 1 or self.kind == "embedding", "0 or 1 with a linear model"),
             ("shortlist", self.shortlist >= 0, "0 or more"),
+            ("neighbours", self.neighbours >= 0, "0 or more"),
             ("recipe", self.recipe in RECIPES, f"one of {', '.join(RECIPES)}"),
             ("validation", 0 <= self.validation < 1, "0 to below 1"),
             ("validation_block", self.validation_block >= 1, "1 or more"),
