@@ -317,8 +317,9 @@ static int queries_are_sound(const Rows *queries, int64_t num_features)
 PyDoc_STRVAR(nearest_doc,
              "nearest(query_offsets, query_features, query_values, offsets, points, values, num_points, num_nearest,\n"
              "        out_cosines, out_points, threads)\n\n"
-             "For each query the num_nearest points with the highest positive sums of products, highest first and among\n"
-             "equals the smaller point first; zeros behind them. Returns the number of queries.");
+             "For each query the num_nearest points with the highest positive sums of products, highest first and\n"
+             "among equals the smaller point first; zeros behind them. Lists of points ascend. Returns the number of\n"
+             "queries.");
 
 static PyObject *nearest(PyObject *module, PyObject *args)
 {
@@ -330,8 +331,8 @@ static PyObject *nearest(PyObject *module, PyObject *args)
     int64_t num_out;
     Job job = {0};
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*nnw*w*i", &query_offsets, &query_features, &query_values, &offsets, &points,
-                          &values, &num_points, &num_nearest, &out_cosines, &out_points, &threads))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*nnw*w*i", &query_offsets, &query_features, &query_values, &offsets,
+                          &points, &values, &num_points, &num_nearest, &out_cosines, &out_points, &threads))
         return NULL;
     job.num_points = num_points;
     job.num_nearest = num_nearest;
