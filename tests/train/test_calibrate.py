@@ -15,7 +15,7 @@ from owlmine.errors import DataError
 from owlmine.model.calibration import Calibration
 from owlmine.model.folder import verify_model
 from owlmine.train import train
-from owlmine.train.calibrate import fit_calibration
+from owlmine.train.calibrate import fit_calibration, precision_of, rank_points
 from owlmine.train.validate import validation_part
 
 from ..model.test_calibration import BAD_ENTRIES
@@ -47,7 +47,7 @@ def test_fitted_to_the_best_ten_of_the_validation_points(folder: Path, store: St
     np.testing.assert_allclose(
         found.probabilities(np.array(scores)), expected.probabilities(np.array(scores)), atol=1e-4
     )
-    assert fit_calibration(predictor, part) == found
+    assert fit_calibration(rank_points(predictor, part), num_classes=store.num_classes) == found
     assert verify_model(folder) == []
 
 
@@ -82,7 +82,9 @@ def test_without_validation_points_there_is_none(tmp_path: Path, store: Store) -
     queries = store["test"].batch(np.arange(3)).queries
     assert predictor.top_with_probabilities(queries, 2)[2] is None
     assert predictor.name(*predictor.top_with_probabilities(queries, 2))[0][0].probability is None
-    assert fit_calibration(predictor, validation_part(store, small_options(validation=0))) is None
+    nothing = rank_points(predictor, validation_part(store, small_options(validation=0)))
+    assert fit_calibration(nothing, num_classes=store.num_classes) is None
+    assert precision_of(nothing, num_classes=store.num_classes) == {}
 
 
 @pytest.mark.parametrize("told", BAD_ENTRIES, ids=range(len(BAD_ENTRIES)))

@@ -327,7 +327,7 @@ def test_options_that_do_not_fit_the_data(store: Store, tmp_path: Path, changes:
         ({"loss": "hinge"}, "loss is 'hinge'; wanted one of bowl"),
         ({"top": -1}, "top is -1; wanted 1 or more"),
         ({"pool": -1}, "pool is -1; wanted 0 or more"),
-        ({"epochs": 0.0}, "epochs is 0.0; wanted above 0"),
+        ({"epochs": -1.0}, "epochs is -1.0; wanted above 0, or 0"),
         ({"batch_size": 0}, "batch_size is 0; wanted 1 or more"),
         ({"class_rate": -0.1}, "class_rate is -0.1; wanted above 0"),
         ({"class_rate": float("nan")}, "class_rate is nan; wanted above 0"),

@@ -176,6 +176,7 @@ def test_without_validation_points(store: Store, tmp_path: Path) -> None:
         ({"recipe": "best"}, "cuda", 5_000, (8, 50, 30)),
         ({"recipe": "best"}, "cpu", 10**6, (1, 50, 30)),
         ({"recipe": "best"}, "cpu", 20, (5, 50, 20)),
+        ({"recipe": "best"}, "cpu", 45_000, (3, 50, 30)),
         ({"recipe": "best", "heads": 2, "shortlist": 9, "neighbours": 4}, "cpu", 10**6, (2, 9, 4)),
         ({"recipe": "best", "kind": "linear"}, "cuda", 10**6, (1, 50, 30)),
         ({"shortlist": 500}, "cpu", 10**6, (1, 60, 0)),
@@ -288,13 +289,15 @@ def test_neighbours_of_another_model_are_refused(
 def test_the_best_recipe_leaves_sizes_to_the_device() -> None:
     open_sizes = TrainOptions(recipe="best")
     assert (open_sizes.dim, open_sizes.epochs) == (0, 0.0)
-    on_gpu = without_open_sizes(open_sizes, device=torch.device("cuda"))
-    assert (on_gpu.dim, on_gpu.epochs) == (512, 15.0)
-    on_cpu = without_open_sizes(open_sizes, device=torch.device("cpu"))
-    assert 0 < on_cpu.dim < 512
-    assert 0 < on_cpu.epochs < 15
+    for device, num_points, expected in (
+        ("cuda", 10**6, (512, 15.0)),
+        ("cpu", 10**6, (128, 6.0)),
+        ("cpu", 45_000, (128, 8.0)),
+    ):
+        found = without_open_sizes(open_sizes, device=torch.device(device), num_points=num_points)
+        assert (found.dim, found.epochs) == expected
     given = TrainOptions(recipe="best", dim=64, epochs=2.0)
-    assert without_open_sizes(given, device=torch.device("cpu")) == given
+    assert without_open_sizes(given, device=torch.device("cpu"), num_points=5) == given
     assert (TrainOptions().dim, TrainOptions().epochs) == (512, 15.0)
 
 

@@ -12,6 +12,8 @@ from owlmine.mining.ranking import highest
 
 # Scores held at once. Larger blocks gain nothing; N x K is never held.
 _BLOCK_SCORES = 1 << 24
+# On a CPU so many queries at a time: scores are looked through while they are still in the cache.
+_CPU_QUERIES = 128
 
 
 @torch.no_grad()
@@ -22,6 +24,12 @@ def hardest_plain(
 
     ``excluded``: numbers of queries and rows [E] that do not count. Where fewer than ``k`` are left: -inf and -1.
     """
+    if queries_ND.device.type == "cpu" and len(queries_ND) > _CPU_QUERIES:
+        parts = [
+            hardest_plain(queries_ND[start : start + _CPU_QUERIES], rows_RD, k, _of_queries(excluded, start))
+            for start in range(0, len(queries_ND), _CPU_QUERIES)
+        ]
+        return torch.cat([scores for scores, _ in parts]), torch.cat([places for _, places in parts])
     num_queries, num_rows = len(queries_ND), len(rows_RD)
     width = max(_BLOCK_SCORES // max(num_queries, 1), k)
     scores_Nk, places_Nk = queries_ND.new_empty(num_queries, 0), queries_ND.new_empty(num_queries, 0).long()
@@ -34,6 +42,12 @@ def hardest_plain(
         places_Nk = torch.cat([places_Nk, best_Nk + start], dim=1)
         scores_Nk, places_Nk = _best_first(scores_Nk, places_Nk, k)
     return scores_Nk, torch.where(scores_Nk == -torch.inf, -1, places_Nk)
+
+
+def _of_queries(excluded: tuple[Tensor, Tensor], start: int) -> tuple[Tensor, Tensor]:
+    """What is excluded for the block of queries that begins there, numbered anew."""
+    here_E = (excluded[0] >= start) & (excluded[0] < start + _CPU_QUERIES)
+    return excluded[0][here_E] - start, excluded[1][here_E]
 
 
 def _best_first(scores: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:

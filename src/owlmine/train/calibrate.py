@@ -1,31 +1,56 @@
-"""A calibration for a trained model, from points that training did not see."""
+"""How well a trained model does on points that training did not see, and a calibration by them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
+from owlmine.data.rows import Float32, Int64, SparseRows
+from owlmine.evaluate import RankingMetrics
 from owlmine.evaluate.hits import find_hits
 from owlmine.model.calibration import DEPTH, Calibration
 from owlmine.model.predictor import Predictor
-from owlmine.train.validate import ValidationPart
+from owlmine.train.validate import ValidationPart, precisions
 
 
-def fit_calibration(predictor: Predictor, part: ValidationPart) -> Calibration | None:
-    """Fits to the ten best classes of every validation point; None where there are no points.
+@dataclass(frozen=True, eq=False)
+class RankedBatch:
+    """The ten best classes of some points (all, where there are fewer), and what their labels are."""
+
+    scores_NS: Float32
+    ids_NS: Int64
+    labels: SparseRows
+
+
+def rank_points(predictor: Predictor, part: ValidationPart) -> list[RankedBatch]:
+    depth = min(DEPTH, predictor.retriever.shape.num_classes)
+    return [RankedBatch(*predictor.top(batch.queries, depth), batch.labels) for batch in part.batches()]
+
+
+def precision_of(ranked: Sequence[RankedBatch], *, num_classes: int) -> dict[str, float]:
+    """P@1, P@3 and P@5 in percent (as many as there are classes for); nothing where there are no points."""
+    metrics = RankingMetrics(num_classes, ks=[k for k in (1, 3, 5) if k <= num_classes])
+    for batch in ranked:
+        metrics.update(batch.ids_NS, batch.labels)
+    return precisions(metrics) if ranked else {}
+
+
+def fit_calibration(ranked: Sequence[RankedBatch], *, num_classes: int) -> Calibration | None:
+    """None where there are no points.
 
     Kept with a model as ``predictor.config["calibration"] = calibration.to_dict()``.
     """
-    num_classes = predictor.retriever.shape.num_classes
-    depth = min(DEPTH, num_classes)
-    scores, hits = [np.zeros((0, depth), np.float32)], [np.zeros((0, depth), np.bool_)]
-    for batch in part.batches():
-        scores_NS, ids_NS = predictor.top(batch.queries, depth)
-        found = find_hits(ids_NS, batch.labels, depth=depth, num_classes=num_classes)
-        hits_NS = np.zeros(ids_NS.shape, np.bool_)
+    scores, hits = [], []
+    for batch in ranked:
+        found = find_hits(batch.ids_NS, batch.labels, depth=batch.ids_NS.shape[1], num_classes=num_classes)
+        hits_NS = np.zeros(batch.ids_NS.shape, np.bool_)
         hits_NS[found.rows, found.places] = True
         # Huge feature values can make scores overflow; the model is worth keeping nevertheless.
-        finite_N = np.isfinite(scores_NS).all(axis=1)
-        scores.append(scores_NS[finite_N])
+        finite_N = np.isfinite(batch.scores_NS).all(axis=1)
+        scores.append(batch.scores_NS[finite_N])
         hits.append(hits_NS[finite_N])
-    all_scores_NS, all_hits_NS = np.concatenate(scores), np.concatenate(hits)
-    return Calibration.fit(all_scores_NS, all_hits_NS) if len(all_scores_NS) else None
+    if not any(len(part) for part in scores):
+        return None
+    return Calibration.fit(np.concatenate(scores), np.concatenate(hits))

@@ -18,7 +18,7 @@ from owlmine.model.heads import join_models
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.whole_files import remove_unfinished, write_text
 from owlmine.rerank import Reranker
-from owlmine.train.calibrate import fit_calibration
+from owlmine.train.calibrate import fit_calibration, precision_of, rank_points
 from owlmine.train.card import model_card
 from owlmine.train.choose_mix import Mix
 from owlmine.train.composition import Composition
@@ -84,8 +84,9 @@ class ComposedRun:
         predictor, part = self._joined(members), validation_part(self.store, options)
         if self.parts.shortlist:
             predictor.reranker, mix = self._reranker(predictor, part, mix)
-        predictor.config["kept"] = self._measured(predictor, part)
-        if (calibration := fit_calibration(predictor, part)) is not None:
+        ranked = rank_points(predictor, part)
+        predictor.config["kept"] = precision_of(ranked, num_classes=self.store.num_classes)
+        if (calibration := fit_calibration(ranked, num_classes=self.store.num_classes)) is not None:
             predictor.config["calibration"] = calibration.to_dict()
         return predictor, mix
 
@@ -133,12 +134,6 @@ class ComposedRun:
             "history": history,
         }
         return Predictor(retriever, ClassWords.of(self.store), FeatureWords.of(self.store), config)
-
-    def _measured(self, predictor: Predictor, part: ValidationPart) -> dict[str, float]:
-        """Precision of the whole on validation points; nothing where there are none."""
-        if not len(part):
-            return {}
-        return part.precision_of(lambda queries, k: predictor.top(queries, k)[1], num_classes=self.store.num_classes)
 
     def _keep_curves(self, predictor: Predictor) -> None:
         """Metrics of all members in one file, and their event files, before the members go."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
 from owlmine.train.options import SINGLE_DIM, SINGLE_EPOCHS, TrainOptions
+
+Number = TypeVar("Number", int, float)
 
 _BEST_SHORTLIST = 50
 _BEST_NEIGHBOURS = 30
 # Training points up to which so many models are trained, on a GPU and on a CPU: few points leave more to chance, which
 # averaging removes, and take less time.
 _HEADS_ON_GPU = ((25_000, 8), (200_000, 5))
-_MOST_HEADS_ON_GPU = 3
-_HEADS_ON_CPU = ((25_000, 5),)
+_FEWEST_HEADS_ON_GPU = 3
+_HEADS_ON_CPU = ((25_000, 5), (60_000, 3))
 # Costs of the linear classifiers to choose from, where they have no more than so many pairs to learn from.
 _COSTS = (0.1, 0.3, 1.0, 3.0)
 _PAIRS_ON_GPU, _PAIRS_ON_CPU = 10_000_000, 1_000_000
@@ -24,8 +28,10 @@ _ENOUGH_POINTS = 1_000
 _MOST_OF_TRAIN = 0.2
 
 
-# A dense model that is re-ranked may be smaller, and is trained within a CPU's time.
-_DIM_ON_CPU, _EPOCHS_ON_CPU = 256, 6.0
+# A dense model that is re-ranked may be small, which a CPU has the time for; more points need fewer visits to each.
+_DIM_ON_CPU = 128
+_EPOCHS_ON_CPU = ((60_000, 8.0),)
+_FEWEST_EPOCHS_ON_CPU = 6.0
 
 
 @dataclass(frozen=True)
@@ -77,17 +83,21 @@ def composition(
     )
 
 
-def without_open_sizes(options: TrainOptions, *, device: torch.device) -> TrainOptions:
+def without_open_sizes(options: TrainOptions, *, device: torch.device, num_points: int) -> TrainOptions:
     """With the dimension and epochs that the best recipe has on this device, where the options leave them open."""
-    on_gpu = device.type == "cuda"
-    dim = options.dim or (SINGLE_DIM if on_gpu else _DIM_ON_CPU)
-    epochs = options.epochs or (SINGLE_EPOCHS if on_gpu else _EPOCHS_ON_CPU)
-    return replace(options, dim=dim, epochs=epochs)
+    dim, epochs = SINGLE_DIM, SINGLE_EPOCHS
+    if device.type == "cpu":
+        dim, epochs = _DIM_ON_CPU, _by_size(num_points, _EPOCHS_ON_CPU, _FEWEST_EPOCHS_ON_CPU)
+    return replace(options, dim=options.dim or dim, epochs=options.epochs or epochs)
 
 
 def _best_heads(num_points: int, on_gpu: bool) -> int:
-    sizes, otherwise = (_HEADS_ON_GPU, _MOST_HEADS_ON_GPU) if on_gpu else (_HEADS_ON_CPU, 1)
-    return next((heads for most, heads in sizes if num_points <= most), otherwise)
+    return _by_size(num_points, *((_HEADS_ON_GPU, _FEWEST_HEADS_ON_GPU) if on_gpu else (_HEADS_ON_CPU, 1)))
+
+
+def _by_size(num_points: int, sizes: Sequence[tuple[int, Number]], otherwise: Number) -> Number:
+    """What belongs to the first size that is large enough."""
+    return next((value for most, value in sizes if num_points <= most), otherwise)
 
 
 def _rehearsal(options: TrainOptions, num_points: int) -> float:

@@ -20,7 +20,7 @@ from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.retriever import ModelShape, Retriever
 from owlmine.model.whole_files import remove_unfinished, write_text
 from owlmine.train.best import BestWeights
-from owlmine.train.calibrate import fit_calibration
+from owlmine.train.calibrate import fit_calibration, rank_points
 from owlmine.train.card import model_card
 from owlmine.train.checkpoint import Checkpoint, Checkpoints, FoundCheckpoint
 from owlmine.train.choose_step import choose_step
@@ -221,7 +221,8 @@ class Trainer:
             "kept": kept,
         }
         predictor = Predictor(self.model, ClassWords.of(self.store), FeatureWords.of(self.store), config)
-        if (calibration := fit_calibration(predictor, self.validation)) is not None:
+        ranked = rank_points(predictor, self.validation)
+        if (calibration := fit_calibration(ranked, num_classes=self.store.num_classes)) is not None:
             config["calibration"] = calibration.to_dict()
         save_model(self.out, predictor, model_card(predictor, self.store, self.options))
         # Only now: a run killed before this line goes on from what is removed here.

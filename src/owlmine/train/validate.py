@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from owlmine.data.rows import Int64, SparseRows
+from owlmine.data.rows import Int64
 from owlmine.data.store import Batch, Split, Store
 from owlmine.evaluate import RankingMetrics
 from owlmine.model.encoder import query_batch
@@ -16,7 +15,6 @@ from owlmine.model.retriever import Retriever
 
 _MAX_POINTS = 5_000
 _BLOCK_ROWS = 1024
-Queries = SparseRows | NDArray[Any]
 
 
 class Chosen(Protocol):
@@ -70,20 +68,17 @@ class ValidationPart:
 
     def measure(self, model: Retriever) -> dict[str, float]:
         """P@1, P@3 and P@5 in percent (as many as there are classes for)."""
-
-        def best_ids(queries: Queries, k: int) -> Int64:
-            ids: Int64 = model.top(query_batch(queries, model.device), k)[1].cpu().numpy()
-            return ids
-
-        return self.precision_of(best_ids, num_classes=model.shape.num_classes)
-
-    def precision_of(self, best_ids: Callable[[Queries, int], Int64], *, num_classes: int) -> dict[str, float]:
-        """The same of whatever gives the ids of the best classes."""
+        num_classes = model.shape.num_classes
         ks = [k for k in (1, 3, 5) if k <= num_classes]
         metrics = RankingMetrics(num_classes, ks=ks)
         for batch in self.batches():
-            metrics.update(best_ids(batch.queries, ks[-1]), batch.labels)
-        return {name: value for name, value in metrics.compute().items() if name.startswith("P@")}
+            _, ids = model.top(query_batch(batch.queries, model.device), ks[-1])
+            metrics.update(ids.cpu().numpy(), batch.labels)
+        return precisions(metrics)
+
+
+def precisions(metrics: RankingMetrics) -> dict[str, float]:
+    return {name: value for name, value in metrics.compute().items() if name.startswith("P@")}
 
 
 def _chosen_blocks(num_rows: int, count: int, seed: int, *, block: int) -> Int64:
