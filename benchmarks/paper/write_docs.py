@@ -3,7 +3,7 @@
     python benchmarks/paper/write_docs.py
 
 A block begins with ``<!-- results: NAME -->`` and ends with ``<!-- end -->``; NAME is table1, table2, ratios, table3,
-moved or a question.
+moved, best or a question.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import moved
 import pictures
 import table2
 import tables
+from best import best_table
 from questions import QUESTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "ratios": table2.ratio_table,
     "table3": tables.table3,
     "moved": moved.table,
+    "best": best_table,
 } | {name: lambda question=question: pictures.table(question) for name, question in QUESTIONS.items()}
 
 

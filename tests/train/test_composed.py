@@ -291,7 +291,7 @@ def test_the_best_recipe_leaves_sizes_to_the_device() -> None:
     assert (open_sizes.dim, open_sizes.epochs) == (0, 0.0)
     for device, num_points, expected in (
         ("cuda", 10**6, (512, 15.0)),
-        ("cpu", 10**6, (128, 6.0)),
+        ("cpu", 10**6, (128, 5.0)),
         ("cpu", 45_000, (128, 8.0)),
     ):
         found = without_open_sizes(open_sizes, device=torch.device(device), num_points=num_points)

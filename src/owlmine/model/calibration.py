@@ -20,11 +20,13 @@ from owlmine.model.precision_thresholds import (
     find_threshold,
     precision_thresholds,
 )
+from owlmine.model.probability_knots import Knots, bend, checked_knots, fit_knots
 
 DEPTH = 10
 """How many of a query's best classes a calibration is fitted on, where there are as many."""
 
-
+# With fewer points knots follow chance.
+_POINTS_FOR_KNOTS = 400
 # Far above any weight that scores of float32 can ask for, and far from overflow.
 _LIMIT = 1e100
 
@@ -36,7 +38,8 @@ class Calibration:
     s is the score of the class, s_1 and s_T are the query's best and T-th best scores (T is ``depth``), and r is the
     place of s among those T, 1 for the best and T + 1 below them all. What all classes of a query share tells how sure
     the model can be: a class is more probable where the T-th best lies far below it. Since ``score`` and ``place`` are
-    not negative, a class of a higher score never has a lower probability.
+    not negative, a class of a higher score never has a lower probability. ``knots``, where there are some, bend p
+    to what came true.
     """
 
     score: float
@@ -49,6 +52,7 @@ class Calibration:
     """Validation points that it was fitted on."""
     thresholds: tuple[PrecisionThreshold, ...] = ()
     """Rising precisions that were reached on them, each with the least probability to ask for."""
+    knots: Knots = ()
 
     def __post_init__(self) -> None:
         for name in ("score", "best", "last", "place", "bias"):
@@ -64,6 +68,7 @@ class Calibration:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} of the calibration is {value!r}; wanted a whole number of at least 1")
         check_rising(self.thresholds)
+        object.__setattr__(self, "knots", checked_knots(self.knots))
 
     @classmethod
     def fit(cls, scores_NS: NDArray[Any], hits_NS: NDArray[np.bool_]) -> Calibration:
@@ -87,6 +92,9 @@ class Calibration:
         score, best, last, place, bias = (float(f"{weight:.9g}") for weight in (*weights_P, bias))
         num_points, depth = scores_NS.shape
         fitted = cls(score, best, last, place, bias, depth, num_points)
+        if num_points >= _POINTS_FOR_KNOTS:
+            smooth_E = fitted.probabilities(scores_NS).ravel()
+            fitted = replace(fitted, knots=fit_knots(smooth_E, hits_NS.ravel()))
         return replace(
             fitted, thresholds=precision_thresholds(fitted.probabilities(scores_NS).ravel(), hits_NS.ravel())
         )
@@ -105,7 +113,7 @@ class Calibration:
             )
         inputs_NSP = _inputs(scores_NS.astype(np.float64), best_NT[:, : self.depth].astype(np.float64))
         margins_NS = inputs_NSP @ np.array([self.score, self.best, self.last, self.place]) + self.bias
-        probabilities_NS: NDArray[np.float32] = expit(margins_NS).astype(np.float32)
+        probabilities_NS: NDArray[np.float32] = bend(expit(margins_NS), self.knots).astype(np.float32)
         return probabilities_NS
 
     def threshold_for(self, precision: float) -> PrecisionThreshold | None:
@@ -119,7 +127,8 @@ class Calibration:
     def from_dict(cls, told: Any) -> Calibration:
         """What ``to_dict`` gave; ValueError for anything else."""
         names = {field.name for field in fields(cls)}
-        if not isinstance(told, dict) or set(told) != names:
+        # Models from before there were knots have none.
+        if not isinstance(told, dict) or set(told) | {"knots"} != names:
             raise ValueError(f"the calibration is {told!r}; wanted {', '.join(sorted(names))}")
         if not isinstance(told["thresholds"], list):
             raise ValueError(f"thresholds of the calibration are {told['thresholds']!r}; wanted a list")

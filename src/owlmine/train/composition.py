@@ -31,7 +31,7 @@ _MOST_OF_TRAIN = 0.2
 # A dense model that is re-ranked may be small, which a CPU has the time for; more points need fewer visits to each.
 _DIM_ON_CPU = 128
 _EPOCHS_ON_CPU = ((60_000, 8.0),)
-_FEWEST_EPOCHS_ON_CPU = 6.0
+_FEWEST_EPOCHS_ON_CPU = 5.0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,60 @@
+"""A second look at probabilities: what a smooth map promised, bent to what came true.
+
+Shapes: E predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+Knots = tuple[tuple[float, float], ...]
+"""Pairs of a probability as promised, rising, and as it came true, never falling; straight lines between them."""
+
+_KNOTS = 10
+
+
+def fit_knots(probabilities_E: NDArray[Any], hits_E: NDArray[np.bool_]) -> Knots:
+    """The means of ten groups of equal size, of rising probability, made to rise where they do not; (0, 0) and (1, 1)
+    at the ends."""
+    order = np.argsort(probabilities_E, kind="stable")
+    groups = [group for group in np.array_split(order, _KNOTS) if len(group)]
+    promised = np.array([probabilities_E[group].mean(dtype=np.float64) for group in groups])
+    true = isotonic_regression([hits_E[group].mean() for group in groups], weights=[len(group) for group in groups]).x
+    # Digits beyond these hang on the order in which a machine adds.
+    inner = [(float(f"{x:.9g}"), float(f"{y:.9g}")) for x, y in zip(promised, true, strict=True)]
+    rising = [knot for i, knot in enumerate(inner) if 0 < knot[0] < 1 and (i == 0 or knot[0] > inner[i - 1][0])]
+    return ((0.0, 0.0), *rising, (1.0, 1.0))
+
+
+def bend(probabilities: NDArray[Any], knots: Knots) -> NDArray[Any]:
+    """As they are, where there are no knots."""
+    if not knots:
+        return probabilities
+    promised, true = np.array(knots).T
+    bent: NDArray[Any] = np.interp(probabilities, promised, true)
+    return bent
+
+
+def checked_knots(told: Any) -> Knots:
+    """What a file tells; ValueError unless the first numbers rise from 0 to 1 and the second never fall."""
+    if not isinstance(told, Sequence) or isinstance(told, str) or not all(map(_is_pair, told)):
+        raise ValueError(f"knots of the calibration are {told!r}; wanted pairs of numbers from 0 to 1")
+    knots = tuple((float(x), float(y)) for x, y in told)
+    if knots:
+        promised, true = np.array(knots).T
+        if promised[0] != 0 or promised[-1] != 1 or (np.diff(promised) <= 0).any() or (np.diff(true) < 0).any():
+            raise ValueError(f"knots of the calibration are {told!r}; wanted them to rise from 0 to 1")
+    return knots
+
+
+def _is_pair(told: Any) -> bool:
+    return (
+        isinstance(told, Sequence)
+        and len(told) == 2
+        and all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x <= 1 for x in told)
+    )
