@@ -65,7 +65,7 @@ def run_recipe(dataset: Dataset, store: Store, options: TrainOptions, sums: dict
         "figures": judge(ids, store, dataset.name),
         "validation": predictor.config["kept"],
         "calibration_error": None if probabilities is None else calibration_error(ids, probabilities, store),
-        "linear_weight": None if reranker is None else reranker.weight,
+        "reranker": None if reranker is None else reranker.to_dict(),
         "train_seconds": trained - began,
         "predict_ms_per_point": 1000 * (ended - trained) / len(ids),
         "machine": machine(),

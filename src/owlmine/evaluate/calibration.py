@@ -83,9 +83,8 @@ def judged_predictions(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Probabilities [E] and hits [E] of the first ``k`` places of each list; filtered and empty ones do not count."""
     assert ids_NM.shape == probabilities_NM.shape
-    found = find_hits(ids_NM, labels, depth=ids_NM.shape[1], num_classes=num_classes)
-    hits_NM = np.zeros(ids_NM.shape, np.bool_)
-    hits_NM[found.rows, found.places] = True
+    depth = ids_NM.shape[1]
+    hits_NM = find_hits(ids_NM, labels, depth=depth, num_classes=num_classes).mask(depth)
     counted_NM = ids_NM >= 0
     if filter_pairs is not None:
         keys = pair_keys(filter_pairs.rows, filter_pairs.classes, num_classes)

@@ -34,6 +34,12 @@ class Hits:
         """Only the hits among the first ``k`` places; all labels stay."""
         return self._select(self.labels, self.places < k)
 
+    def mask(self, num_places: int) -> NDArray[np.bool_]:
+        """[N, places] whether each place hits."""
+        mask_NM = np.zeros((self.num_rows, num_places), np.bool_)
+        mask_NM[self.rows, self.places] = True
+        return mask_NM
+
     def of_classes(self, wanted_K: NDArray[np.bool_]) -> Hits:
         """The same lists judged by the labels of the marked classes alone."""
         return self._select(self.labels.select(wanted_K[self.labels.classes]), wanted_K[self.classes])

@@ -44,9 +44,8 @@ def fit_calibration(ranked: Sequence[RankedBatch], *, num_classes: int) -> Calib
     """
     scores, hits = [], []
     for batch in ranked:
-        found = find_hits(batch.ids_NS, batch.labels, depth=batch.ids_NS.shape[1], num_classes=num_classes)
-        hits_NS = np.zeros(batch.ids_NS.shape, np.bool_)
-        hits_NS[found.rows, found.places] = True
+        depth = batch.ids_NS.shape[1]
+        hits_NS = find_hits(batch.ids_NS, batch.labels, depth=depth, num_classes=num_classes).mask(depth)
         # Huge feature values can make scores overflow; the model is worth keeping nevertheless.
         finite_N = np.isfinite(batch.scores_NS).all(axis=1)
         scores.append(batch.scores_NS[finite_N])

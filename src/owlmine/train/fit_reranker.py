@@ -167,9 +167,8 @@ class RerankerFit:
             self._check("validation")
             assert isinstance(batch.queries, SparseRows)
             scores_NS, ids_NS = predictor.shortlist(batch.queries, self._parts.shortlist)
-            found = find_hits(ids_NS, batch.labels, depth=ids_NS.shape[1], num_classes=num_classes)
-            hits_NS = np.zeros(ids_NS.shape, np.bool_)
-            hits_NS[found.rows, found.places] = True
+            depth = ids_NS.shape[1]
+            hits_NS = find_hits(ids_NS, batch.labels, depth=depth, num_classes=num_classes).mask(depth)
             lists.append(Shortlists(scores_NS, hits_NS, rarity_K[np.maximum(ids_NS, 0)]))
             for cost, ranker in rankers.items():
                 linear[cost].append(ranker.scores(batch.queries, ids_NS))
