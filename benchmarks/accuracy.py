@@ -38,10 +38,12 @@ from tables import markdown, tool_title
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.calibration import expected_calibration_error
+from owlmine.evaluate.hits import find_hits
 from owlmine.model.device import choose_device
 from owlmine.model.predictor import Predictor
 from owlmine.model.whole_files import write_text
 from owlmine.train import TrainOptions, train
+from owlmine.train.composition import without_open_sizes
 from owlmine.train.reporters import SilentReporter
 
 FIGURES = ("P@1", "P@3", "P@5", "R@5", "PSP@1", "PSP@5")
@@ -86,8 +88,7 @@ def predicted(predictor: Predictor, store: Store) -> tuple[np.ndarray, np.ndarra
 def calibration_error(ids: np.ndarray, probabilities: np.ndarray, store: Store) -> float:
     """In percent points, over all predictions."""
     labels = store["test"].labels.slice(0, len(ids))
-    own = [set(labels[i : i + 1].indices.tolist()) for i in range(len(ids))]
-    hits = np.array([[c in mine for c in row] for row, mine in zip(ids.tolist(), own, strict=True)])
+    hits = find_hits(ids, labels, depth=DEPTH, num_classes=store.num_classes).mask(DEPTH)
     return 100 * expected_calibration_error(probabilities, hits)
 
 
@@ -101,7 +102,13 @@ def ours(
     results = []
     changed = parsed(arguments.option) if arguments.option else {}
     for seed in range(arguments.seeds):
-        options = TrainOptions(**({"recipe": "best", "seed": seed, "device": device} | changed))
+        # With the sizes that the recipe has here: a result of other ones is another result.
+        options = without_open_sizes(
+            TrainOptions(**({"recipe": "best", "seed": seed, "device": device} | changed)),
+            device=choose_device(device),
+            dense=store.meta["queries"] == "dense",
+            num_points=len(store["train"]),
+        )
         file = result_file(dataset.name, options)
         stored = None if arguments.again or changed else read(file)
         if stored is None or stored["matrices"] != sums or stored["options"] != asdict(options):

@@ -93,6 +93,15 @@ def test_many_points_have_knots_and_few_have_none() -> None:
     assert Calibration.from_dict(json.loads(json.dumps(with_knots.to_dict()))) == with_knots
 
 
+@pytest.mark.parametrize("all_hit", [False, True])
+def test_nothing_is_impossible_or_certain(all_hit: bool) -> None:
+    scores, _ = scored(400)
+    probabilities = Calibration.fit(scores, np.full(scores.shape, all_hit)).probabilities(scores)
+    assert (probabilities > 0).all()
+    assert (probabilities < 1).all()
+    assert (abs(probabilities - all_hit) < 0.05).all()
+
+
 def test_a_model_from_before_has_none() -> None:
     told = Calibration.fit(*scored(50)).to_dict()
     del told["knots"]

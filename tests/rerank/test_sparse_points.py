@@ -44,15 +44,10 @@ def as_dict(rows: SparseRows, row: int) -> dict[int, float]:
     return dict(zip(rows.indices[own].tolist(), rows.values[own].tolist(), strict=True))
 
 
-def cosine_by_loop(query: dict[int, float], point: dict[int, float], left_out: set[int]) -> float:
+def cosine_by_loop(query: dict[int, float], point: dict[int, float]) -> float:
     lengths = math.sqrt(sum(v * v for v in query.values())) * math.sqrt(sum(v * v for v in point.values()))
-    product = sum(value * point.get(f, 0.0) for f, value in query.items() if f not in left_out)
+    product = sum(value * point.get(f, 0.0) for f, value in query.items())
     return product / lengths if lengths > 0 else 0.0
-
-
-def wide_features(rows: SparseRows, num_features: int, widest: float) -> set[int]:
-    counts = np.bincount(rows.indices, minlength=num_features)
-    return {f for f in range(num_features) if counts[f] > widest * len(rows)}
 
 
 @settings(max_examples=120, deadline=None)
@@ -63,21 +58,20 @@ def wide_features(rows: SparseRows, num_features: int, widest: float) -> set[int
     num_features=st.integers(1, 60),
     share=st.sampled_from([0.02, 0.2, 0.7]),
     count=st.integers(0, 50),
-    widest=st.sampled_from([1.0, 0.5, 0.1, 0.0]),
     find=_ways,
 )
 def test_nearest_against_a_loop(
-    seed: int, num_points: int, num_queries: int, num_features: int, share: float, count: int, widest: float, find
+    seed: int, num_points: int, num_queries: int, num_features: int, share: float, count: int, find
 ) -> None:
     train = sparse_rows(seed, num_rows=num_points, num_features=num_features, share=share)
     queries = sparse_rows(seed + 1, num_rows=num_queries, num_features=num_features, share=share)
-    index = SparsePoints.of(train, num_features=num_features, widest=widest)
-    num_nearest, left_out = min(count, num_points), wide_features(train, num_features, widest)
+    index = SparsePoints.of(train, num_features=num_features)
+    num_nearest = min(count, num_points)
     cosines_Nn, points_Nn = find(index, unit_rows(queries, num_features=num_features), num_nearest)
     assert (cosines_Nn.dtype, points_Nn.dtype) == (np.float32, np.int64)
     assert cosines_Nn.shape == points_Nn.shape == (num_queries, num_nearest)
     for n in range(num_queries):
-        exact = [cosine_by_loop(as_dict(queries, n), as_dict(train, p), left_out) for p in range(num_points)]
+        exact = [cosine_by_loop(as_dict(queries, n), as_dict(train, p)) for p in range(num_points)]
         best = sorted((max(cosine, 0.0) for cosine in exact), reverse=True)[:num_nearest]
         np.testing.assert_allclose(cosines_Nn[n], best, atol=1e-6)
         found = points_Nn[n][cosines_Nn[n] > 0].tolist()
@@ -217,17 +211,6 @@ def test_rows_without_values_count_as_ones() -> None:
     assert points_Nn.tolist() == [[0, 1]]
 
 
-def test_wide_features_leave_the_index_and_not_the_lengths() -> None:
-    train = rows_of({0: 3.0, 1: 4.0}, {0: 1.0}, {0: 1.0, 2: 1.0})
-    whole, narrow = (SparsePoints.of(train, num_features=3, widest=widest) for widest in (1.0, 0.5))
-    assert whole.offsets_F1.tolist() == [0, 3, 4, 5]
-    assert narrow.offsets_F1.tolist() == [0, 0, 1, 2]
-    assert narrow.num_bytes == whole.num_bytes - 3 * 8 == 4 * 8 + 2 * 8
-    cosines_Nn, points_Nn = narrow.nearest(train, None, 1)
-    np.testing.assert_allclose(cosines_Nn, [[0.64], [0], [0.5]], atol=1e-6)
-    assert points_Nn.tolist() == [[0], [0], [2]]
-
-
 @pytest.mark.usefixtures("search")
 @pytest.mark.parametrize("num_features", [0, 3])
 def test_no_points_and_no_queries(num_features: int) -> None:
@@ -252,12 +235,6 @@ def test_queries_do_not_see_each_other() -> None:
             assert np.array_equal(whole[n : n + 1], single)
 
 
-@pytest.mark.parametrize("widest", [-0.1, 1.5, float("nan")])
-def test_a_share_that_is_none(widest: float) -> None:
-    with pytest.raises(ValueError, match="wanted a share from 0 to 1"):
-        SparsePoints.of(rows_of({0: 1.0}), num_features=1, widest=widest)
-
-
 @pytest.mark.usefixtures("search")
 @pytest.mark.parametrize(
     ("queries", "count", "message"),
@@ -279,7 +256,7 @@ def test_tensors_and_back() -> None:
     index = SparsePoints.of(sparse_rows(0, num_rows=9, num_features=12), num_features=12)
     index.values.flags.writeable = False
     again = SparsePoints.from_tensors(index.tensors())
-    assert (len(again), again.num_features, again.num_bytes) == (9, 12, index.num_bytes)
+    assert (len(again), again.num_features) == (9, 12)
     for name in ("offsets_F1", "points", "values"):
         assert np.array_equal(getattr(index, name), getattr(again, name))
     assert index.on(torch.device("cpu")) is index

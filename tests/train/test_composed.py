@@ -206,6 +206,10 @@ def test_what_a_recipe_stands_for(
         ({}, 4_880, True, 0.0),
         ({"validation": 0.0}, 4_880, False, 0.0),
         ({"validation": 0.2}, 4_880, False, 0.0),
+        ({"validation": 0.3}, 1_000, False, 0.3),
+        ({"patience": 2}, 4_880, False, 0.0),
+        ({"validation_block": 50}, 40, False, 0.0),
+        ({}, 4, False, 0.0),
         ({"recipe": "single", "shortlist": 5}, 4_880, False, 0.0),
     ],
 )
@@ -236,6 +240,8 @@ def test_a_rehearsal_chooses_and_all_points_are_learned_from(store: Store, tmp_p
     assert predictor.calibration is not None
     assert predictor.calibration.num_points == len(store["train"]) // 5
     assert predictor.config["options"]["validation"] == options.validation
+    card = (tmp_path / "model" / "README.md").read_text("utf-8")
+    assert "the same models trained without 20% of the training points" in card
 
 
 @pytest.mark.parametrize("stops", [1, 2])
@@ -294,10 +300,20 @@ def test_the_best_recipe_leaves_sizes_to_the_device() -> None:
         ("cpu", 10**6, (128, 5.0)),
         ("cpu", 45_000, (128, 8.0)),
     ):
-        found = without_open_sizes(open_sizes, device=torch.device(device), num_points=num_points)
+        found = without_open_sizes(open_sizes, device=torch.device(device), dense=False, num_points=num_points)
         assert (found.dim, found.epochs) == expected
     given = TrainOptions(recipe="best", dim=64, epochs=2.0)
-    assert without_open_sizes(given, device=torch.device("cpu"), num_points=5) == given
+    assert without_open_sizes(given, device=torch.device("cpu"), dense=False, num_points=5) == given
+
+
+@pytest.mark.parametrize(("kind", "dense"), [("linear", False), ("embedding", True)])
+def test_no_small_model_where_nothing_makes_up_for_it(kind: str, dense: bool) -> None:
+    options = TrainOptions(recipe="best", kind=kind)
+    found = without_open_sizes(options, device=torch.device("cpu"), dense=dense, num_points=10**6)
+    assert (found.dim, found.epochs) == (512, 15.0)
+
+
+def test_sizes_of_a_single_model() -> None:
     assert (TrainOptions().dim, TrainOptions().epochs) == (512, 15.0)
 
 
@@ -308,6 +324,30 @@ def test_dense_queries_have_no_reranker(dense_store: Store, tmp_path: Path) -> N
         train(dense_store, tmp_path / "other", replace(options, shortlist=5))
     with pytest.raises(OwlmineError, match="neighbours is 5; wanted 0 with dense queries"):
         train(dense_store, tmp_path / "other", replace(options, neighbours=5))
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_queries_are_encoded_again_for_their_vectors_alone(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    chosen = choose_mix.Mix(kind=kind, power=4.0, vote_weight=0.4)
+    monkeypatch.setattr(fit_reranker, "choose_mix", lambda *given: (chosen, 0.0))
+    predictor = train(store, tmp_path / "model", composed_options(heads=0, epochs=0.2, neighbours=5))
+    calls = []
+    encode = predictor.retriever.encode
+    monkeypatch.setattr(predictor.retriever, "encode", lambda queries: calls.append(1) or encode(queries))
+    predictor.top(store["test"].batch(np.arange(20)).queries, 3)
+    assert len(calls) == (2 if kind == "dense" else 1)
+
+
+def test_a_run_from_before_an_option_came_is_known(store: Store, tmp_path: Path) -> None:
+    options = small_options()
+    train(store, tmp_path / "model", options)
+    file = tmp_path / "model" / "run.json"
+    told = json.loads(file.read_text())
+    del told["options"]["neighbours"]
+    file.write_text(json.dumps(told))
+    train(store, tmp_path / "model", options, resume=True)
 
 
 def test_neighbours_need_a_shortlist(store: Store, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class CompareOptions:
     def __post_init__(self) -> None:
         parse_methods(self.methods)
         checks = (
+            ("epochs", self.epochs > 0, "above 0"),
             ("dim", self.dim >= 1, "1 or more"),
             ("search_runs", self.search_runs >= 1, "1 or more"),
             ("search_share", 0 < self.search_share <= 1, "above 0, at most 1"),

@@ -34,6 +34,8 @@ class DemoOptions:
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise ValueError(f"dim is {self.dim}; wanted 1 or more")
+        if not self.epochs > 0:
+            raise ValueError(f"epochs is {self.epochs}; wanted above 0")
         METHODS[0].options(**asdict(self))  # raises ValueError for the others
 
 

@@ -17,7 +17,17 @@ _LEAST_STEPS_PER_EPOCH = 16
 _LEAST_BATCH = 32
 _LEAST_DIM = 64
 # random_state stands for the seed; the others belong to runs that have a folder.
-_NOT_HERE = ("seed", "validation", "patience", "checkpoint_minutes", "tensorboard", "heads", "shortlist", "recipe")
+_NOT_HERE = (
+    "seed",
+    "validation",
+    "patience",
+    "checkpoint_minutes",
+    "tensorboard",
+    "heads",
+    "shortlist",
+    "neighbours",
+    "recipe",
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,9 @@ def suited_options(given: dict[str, Any], size: DataSize, *, seed: int) -> Train
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(f"options has {', '.join(unknown)}; wanted some of {', '.join(known)}")
     chosen = {name: _typed(name, value, known[name]) for name, value in given.items() if value is not None}
+    for name in ("dim", "epochs"):
+        if name in chosen and not chosen[name] > 0:
+            raise ValueError(f"{name} is {chosen[name]!r}; wanted above 0, or None for what suits the data")
     defaults = TrainOptions(loss=chosen.get("loss", defaults.loss))
 
     if "dim" not in chosen:

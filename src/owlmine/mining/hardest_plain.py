@@ -12,7 +12,8 @@ from owlmine.mining.ranking import highest
 
 # Scores held at once. Larger blocks gain nothing; N x K is never held.
 _BLOCK_SCORES = 1 << 24
-# On a CPU so many queries at a time: scores are looked through while they are still in the cache.
+# On a CPU so many queries at a time: with some ten thousand classes their scores are looked through while still in the
+# cache.
 _CPU_QUERIES = 128
 
 

@@ -168,9 +168,8 @@ class Predictor:
         retriever, parts = self.retriever, [(scores[:0], ids[:0])]
         for start in range(0, len(features), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
-            # Only neighbours look at vectors, which are as wide as all features where the model is linear.
-            vectors = None
-            if self.reranker.neighbours is not None:
+            vectors, neighbours = None, self.reranker.neighbours
+            if neighbours is not None and neighbours.sees_vectors:
                 vectors = retriever.encode(query_batch(features[block], retriever.device))
             parts.append(self.reranker.reorder(features[block], vectors, scores[block], ids[block]))
         return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts])

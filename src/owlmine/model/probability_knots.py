@@ -20,11 +20,16 @@ _KNOTS = 10
 
 def fit_knots(probabilities_E: NDArray[Any], hits_E: NDArray[np.bool_]) -> Knots:
     """The means of ten groups of equal size, of rising probability, made to rise where they do not; (0, 0) and (1, 1)
-    at the ends."""
+    at the ends.
+
+    A group counts as if it had one prediction more, which came true as promised: nothing becomes impossible or certain
+    because no hit, or no miss, was among some hundred.
+    """
     order = np.argsort(probabilities_E, kind="stable")
     groups = [group for group in np.array_split(order, _KNOTS) if len(group)]
     promised = np.array([probabilities_E[group].mean(dtype=np.float64) for group in groups])
-    true = isotonic_regression([hits_E[group].mean() for group in groups], weights=[len(group) for group in groups]).x
+    shares = [(hits_E[group].sum() + x) / (len(group) + 1) for group, x in zip(groups, promised, strict=True)]
+    true = isotonic_regression(shares, weights=[len(group) for group in groups]).x
     # Digits beyond these hang on the order in which a machine adds.
     inner = [(float(f"{x:.9g}"), float(f"{y:.9g}")) for x, y in zip(promised, true, strict=True)]
     rising = [knot for i, knot in enumerate(inner) if 0 < knot[0] < 1 and (i == 0 or knot[0] > inner[i - 1][0])]

@@ -39,9 +39,12 @@ class DensePoints:
         """Bfloat16 on a GPU; a CPU multiplies float32 faster."""
         return DensePoints(self.vectors_PW.to(device, torch.float32 if device.type == "cpu" else torch.bfloat16))
 
-    def nearest(self, queries: SparseRows | None, vectors_ND: Tensor, count: int) -> tuple[Float32, NDArray[np.int64]]:
+    def nearest(
+        self, queries: SparseRows | None, vectors_ND: Tensor | None, count: int
+    ) -> tuple[Float32, NDArray[np.int64]]:
         """Cosines and numbers [N, n] of the nearest points; ``queries`` is for points of another kind."""
         del queries
+        assert vectors_ND is not None
         own_NW = first_head(vectors_ND, self.vectors_PW.shape[1])
         cosines_Nn, points_Nn = hardest(own_NW, self.vectors_PW, min(count, len(self)))
         return cosines_Nn.float().cpu().numpy(), points_Nn.cpu().numpy()

@@ -49,13 +49,18 @@ class Neighbours:
     def kind(self) -> str:
         return next(kind for kind, points in _KINDS.items() if isinstance(self.points, points))
 
+    @property
+    def sees_vectors(self) -> bool:
+        """Whether neighbours are found by the dense model's vectors: others do without them."""
+        return isinstance(self.points, DensePoints)
+
     def on(self, device: torch.device) -> Neighbours:
         return replace(self, points=self.points.on(device))
 
-    def votes(self, queries: SparseRows, vectors_ND: Tensor, ids_NS: NDArray[Any]) -> Float32:
+    def votes(self, queries: SparseRows, vectors_ND: Tensor | None, ids_NS: NDArray[Any]) -> Float32:
         """[N, S] for the classes of shortlists, each in [0, 1]; 0 where the id is below 0, an empty place.
 
-        ``vectors_ND``: the same queries as the dense model sees them.
+        ``vectors_ND``: the same queries as the dense model sees them, where ``sees_vectors``.
         """
         return self.votes_of(*self.points.nearest(queries, vectors_ND, self.count), ids_NS)
 

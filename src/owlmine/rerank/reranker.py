@@ -62,7 +62,6 @@ class Reranker:
         scores_NS = scores_NS + np.float32(self.weight) * self.ranker.scores(queries, ids_NS)
         scores_NS += self.offsets_K[np.maximum(ids_NS, 0)]
         if self.neighbours is not None:
-            assert vectors_ND is not None
             scores_NS += np.float32(self.vote_weight) * self.neighbours.votes(queries, vectors_ND, ids_NS)
         order_NS = np.argsort(-scores_NS, axis=1, kind="stable")
         return np.take_along_axis(scores_NS, order_NS, axis=1), np.take_along_axis(ids_NS, order_NS, axis=1)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from owlmine.data.rows import Float32, Int64, SparseRows, offsets_from_counts
+from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.extensions import load_extension
 from owlmine.rerank.sparse_rows import ascends_in_rows, checked_rows, squared_lengths
 
@@ -37,7 +37,7 @@ def compiled_module() -> ModuleType | None:
 class SparsePoints:
     """Feature f is had by ``points[offsets_F1[f]:offsets_F1[f + 1]]``, ascending, with the values at the same places.
 
-    The values are those of the points' unit vectors. A feature that was left out has no points.
+    The values are those of the points' unit vectors.
     """
 
     offsets_F1: Int64
@@ -59,20 +59,11 @@ class SparsePoints:
             object.__setattr__(self, name, array)
 
     @classmethod
-    def of(cls, queries: SparseRows, *, num_features: int, widest: float = 1.0) -> SparsePoints:
-        """An index of the queries of training points, a row each; a row of zeros is near to nothing.
-
-        ``widest``: a feature that more than this share of the points have is left out of the sums, not of the lengths.
-        Such lists are the longest to walk. Leaving them out saves half of the time and more, and costs some votes.
-        """
-        if not 0 <= widest <= 1:
-            raise ValueError(f"widest is {widest!r}; wanted a share from 0 to 1")
+    def of(cls, queries: SparseRows, *, num_features: int) -> SparsePoints:
+        """An index of the queries of training points, a row each; a row of zeros is near to nothing."""
         rows = unit_rows(queries, num_features=num_features)
         lists = rows.to_scipy(num_features).tocsc()
-        counts_F = np.diff(lists.indptr)
-        keeps_F = counts_F <= widest * len(rows)
-        kept = slice(None) if keeps_F.all() else np.repeat(keeps_F, counts_F)
-        return cls(offsets_from_counts(counts_F * keeps_F), lists.indices[kept], lists.data[kept], len(rows))
+        return cls(lists.indptr.astype(np.int64), lists.indices, lists.data, len(rows))
 
     def __len__(self) -> int:
         return self.num_points
@@ -80,11 +71,6 @@ class SparsePoints:
     @property
     def num_features(self) -> int:
         return len(self.offsets_F1) - 1
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory of the arrays."""
-        return sum(array.nbytes for array in (self.offsets_F1, self.points, self.values))
 
     def nearest(self, queries: SparseRows, vectors_ND: Tensor | None, count: int) -> tuple[Float32, Int64]:
         """Cosines and numbers [N, n] of the nearest points, n = min(count, P): highest first, among equals the smaller

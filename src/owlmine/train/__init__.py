@@ -42,7 +42,12 @@ def train(
     out, options = Path(out), options or TrainOptions()
     check_run(out, options, resume=resume)
     store = data if isinstance(data, Store) else open_dataset(data)
-    options = without_open_sizes(options, device=choose_device(options.device), num_points=len(store["train"]))
+    options = without_open_sizes(
+        options,
+        device=choose_device(options.device),
+        dense=store.meta["queries"] == "dense",
+        num_points=len(store["train"]),
+    )
     if (out / "config.json").exists():
         return _finished_before(store, out, options)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)

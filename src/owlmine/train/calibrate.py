@@ -12,7 +12,7 @@ from owlmine.evaluate import RankingMetrics
 from owlmine.evaluate.hits import find_hits
 from owlmine.model.calibration import DEPTH, Calibration
 from owlmine.model.predictor import Predictor
-from owlmine.train.validate import ValidationPart, precisions
+from owlmine.train.validate import ValidationPart, cutoffs, precisions
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ def rank_points(predictor: Predictor, part: ValidationPart) -> list[RankedBatch]
 
 def precision_of(ranked: Sequence[RankedBatch], *, num_classes: int) -> dict[str, float]:
     """P@1, P@3 and P@5 in percent (as many as there are classes for); nothing where there are no points."""
-    metrics = RankingMetrics(num_classes, ks=[k for k in (1, 3, 5) if k <= num_classes])
+    metrics = RankingMetrics(num_classes, ks=cutoffs(num_classes))
     for batch in ranked:
         metrics.update(batch.ids_NS, batch.labels)
     return precisions(metrics) if ranked else {}

@@ -61,5 +61,14 @@ def _together(predictor: Predictor, figures: list[str]) -> list[str]:
         "|---" * (1 + len(figures)) + "|",
         *(f"| {title} | " + " | ".join(f"{record[name]:.2f}" for name in figures) + " |" for title, record in rows),
         "",
-        "Precision in percent, on validation points that training did not see.",
+        _where_judged(predictor.config.get("rehearsal")),
     ]
+
+
+def _where_judged(rehearsal: float | None) -> str:
+    if rehearsal is None:
+        return "Precision in percent, on validation points that training did not see."
+    return (
+        f"Precision in percent, of a rehearsal: the same models trained without {rehearsal:.0%} of the training points"
+        " and judged on these. The models here have learned from all points."
+    )

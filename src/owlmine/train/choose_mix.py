@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from owlmine.data.rows import Float32
+from owlmine.train.validate import cutoffs
 
 # Dense scores lie in [-1, 1], linear ones mostly too.
 _WEIGHTS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2)
@@ -21,7 +22,6 @@ _LIFTS = (0.0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2)
 _VOTE_WEIGHTS = (0.05, 0.1, 0.2, 0.4, 0.8)
 # Neighbours cost memory, and time for every query: they must bring so many points of the mean of P@1, P@3 and P@5.
 _LEAST_GAIN = 0.1
-_KS = (1, 3, 5)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Shortlists:
 
     def precision(self, mixed_NS: Float32) -> float:
         """The mean of P@1, P@3 and P@5 in percent, as many as there are places for."""
-        ks = [k for k in _KS if k <= mixed_NS.shape[1]]
+        ks = cutoffs(mixed_NS.shape[1])
         hits_Nk = np.take_along_axis(self.hits_NS, best_places(mixed_NS, ks[-1]), axis=1)
         return 100 * float(np.mean([hits_Nk[:, :k].mean() for k in ks]))
 

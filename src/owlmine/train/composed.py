@@ -74,6 +74,7 @@ class ComposedRun:
         predictor, _ = self._assembled(replace(self.options, validation=0.0), mix=mix)
         told = ("kept", "calibration", "history")
         predictor.config |= {name: first.config[name] for name in told if name in first.config}
+        predictor.config["rehearsal"] = share
         return predictor
 
     def _assembled(

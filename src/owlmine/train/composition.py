@@ -26,8 +26,6 @@ _PAIRS_ON_GPU, _PAIRS_ON_CPU = 10_000_000, 1_000_000
 # than half of them, from a fifth of train at most.
 _ENOUGH_POINTS = 1_000
 _MOST_OF_TRAIN = 0.2
-
-
 # A dense model that is re-ranked may be small, which a CPU has the time for; more points need fewer visits to each.
 _DIM_ON_CPU = 128
 _EPOCHS_ON_CPU = ((60_000, 8.0),)
@@ -61,7 +59,7 @@ def composition(
 ) -> Composition:
     """What the options ask for, and where they leave it open what suits the device and the data.
 
-    On a CPU three models would take three times as long, which the re-ranker alone mostly makes up for. Dense queries
+    Where points are many a CPU has time for one model, and the re-ranker makes up for most of the rest. Dense queries
     have no sparse classifiers.
     """
     best, on_gpu = options.recipe == "best", device.type == "cuda"
@@ -83,10 +81,13 @@ def composition(
     )
 
 
-def without_open_sizes(options: TrainOptions, *, device: torch.device, num_points: int) -> TrainOptions:
-    """With the dimension and epochs that the best recipe has on this device, where the options leave them open."""
+def without_open_sizes(options: TrainOptions, *, device: torch.device, dense: bool, num_points: int) -> TrainOptions:
+    """With the dimension and epochs that the best recipe has on this device, where the options leave them open.
+
+    Those of a single model, where no re-ranker would make up for less.
+    """
     dim, epochs = SINGLE_DIM, SINGLE_EPOCHS
-    if device.type == "cpu":
+    if device.type == "cpu" and not dense and options.kind == "embedding":
         dim, epochs = _DIM_ON_CPU, _by_size(num_points, _EPOCHS_ON_CPU, _FEWEST_EPOCHS_ON_CPU)
     return replace(options, dim=options.dim or dim, epochs=options.epochs or epochs)
 
@@ -101,6 +102,8 @@ def _by_size(num_points: int, sizes: Sequence[tuple[int, Number]], otherwise: Nu
 
 
 def _rehearsal(options: TrainOptions, num_points: int) -> float:
-    if options.validation == 0 or options.validation * num_points >= _ENOUGH_POINTS / 2:
+    """A run with patience has none: it needs validation points to the end."""
+    if options.patience or options.validation == 0 or options.validation * num_points >= _ENOUGH_POINTS / 2:
         return 0.0
-    return min(_ENOUGH_POINTS / num_points, _MOST_OF_TRAIN)
+    share = max(min(_ENOUGH_POINTS / num_points, _MOST_OF_TRAIN), options.validation)
+    return share if int(share * num_points) >= options.validation_block else 0.0

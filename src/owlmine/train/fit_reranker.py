@@ -172,9 +172,9 @@ class RerankerFit:
             lists.append(Shortlists(scores_NS, hits_NS, rarity_K[np.maximum(ids_NS, 0)]))
             for cost, ranker in rankers.items():
                 linear[cost].append(ranker.scores(batch.queries, ids_NS))
-            vectors_ND = predictor.retriever.encode(query_batch(batch.queries, device)) if witnesses else None
+            sees_vectors = "dense" in witnesses
+            vectors_ND = predictor.retriever.encode(query_batch(batch.queries, device)) if sees_vectors else None
             for kind, points in witnesses.items():
-                assert vectors_ND is not None
                 nearest = points.nearest(batch.queries, vectors_ND, self._parts.neighbours)
                 for power in _POWERS:
                     votes[kind, power].append(voters[kind, power].votes_of(*nearest, ids_NS))

@@ -39,6 +39,9 @@ def is_run_of(out: Path, store: Store, options: TrainOptions) -> bool:
         told = json.loads((out / "run.json").read_text("utf-8"))
     except (OSError, ValueError):
         return False
+    if isinstance(told, dict) and isinstance(told.get("options"), dict):
+        # Options that came later had no effect then, which is what their defaults stand for.
+        told["options"] = recipe(TrainOptions()) | told["options"]
     return bool(told == json.loads(run_description(store, options)))
 
 

@@ -69,12 +69,17 @@ class ValidationPart:
     def measure(self, model: Retriever) -> dict[str, float]:
         """P@1, P@3 and P@5 in percent (as many as there are classes for)."""
         num_classes = model.shape.num_classes
-        ks = [k for k in (1, 3, 5) if k <= num_classes]
+        ks = cutoffs(num_classes)
         metrics = RankingMetrics(num_classes, ks=ks)
         for batch in self.batches():
             _, ids = model.top(query_batch(batch.queries, model.device), ks[-1])
             metrics.update(ids.cpu().numpy(), batch.labels)
         return precisions(metrics)
+
+
+def cutoffs(limit: int) -> list[int]:
+    """The k of P@k that are told, as far as there are so many classes or places."""
+    return [k for k in (1, 3, 5) if k <= limit]
 
 
 def precisions(metrics: RankingMetrics) -> dict[str, float]:
