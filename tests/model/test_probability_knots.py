@@ -43,7 +43,7 @@ def test_what_comes_true_is_promised_afterwards() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
+@given(st.lists(st.tuples(st.floats(0, 1) | st.floats(0, 1e-300), st.booleans()), min_size=1, max_size=60))
 def test_order_and_range_are_kept(pairs: list[tuple[float, bool]]) -> None:
     promised, hits = np.array([p for p, _ in pairs]), np.array([h for _, h in pairs])
     knots = fit_knots(promised, hits)
@@ -67,6 +67,7 @@ def test_without_knots_nothing_changes() -> None:
         [[0.1, 0], [1, 1]],
         [[0, 0], [0.5, 0.6], [0.5, 0.7], [1, 1]],
         [[0, 0], [0.5, 0.6], [0.7, 0.5], [1, 1]],
+        [[0, 0], [1e-300, 0.5], [1, 1]],
         [[0, 0], [1, 2]],
         [[0, 0], [1, float("nan")]],
         [[0, 0], [1, True]],

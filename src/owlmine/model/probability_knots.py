@@ -16,6 +16,8 @@ Knots = tuple[tuple[float, float], ...]
 """Pairs of a probability as promised, rising, and as it came true, never falling; straight lines between them."""
 
 _KNOTS = 10
+# Between the first numbers of two knots: steeper lines overflow.
+_LEAST_GAP = 1e-9
 
 
 def fit_knots(probabilities_E: NDArray[Any], hits_E: NDArray[np.bool_]) -> Knots:
@@ -32,8 +34,11 @@ def fit_knots(probabilities_E: NDArray[Any], hits_E: NDArray[np.bool_]) -> Knots
     true = isotonic_regression(shares, weights=[len(group) for group in groups]).x
     # Digits beyond these hang on the order in which a machine adds.
     inner = [(float(f"{x:.9g}"), float(f"{y:.9g}")) for x, y in zip(promised, true, strict=True)]
-    rising = [knot for i, knot in enumerate(inner) if 0 < knot[0] < 1 and (i == 0 or knot[0] > inner[i - 1][0])]
-    return ((0.0, 0.0), *rising, (1.0, 1.0))
+    knots = [(0.0, 0.0)]
+    for knot in inner:
+        if knots[-1][0] + _LEAST_GAP <= knot[0] <= 1 - _LEAST_GAP:
+            knots.append(knot)
+    return (*knots, (1.0, 1.0))
 
 
 def bend(probabilities: NDArray[Any], knots: Knots) -> NDArray[Any]:
@@ -52,7 +57,12 @@ def checked_knots(told: Any) -> Knots:
     knots = tuple((float(x), float(y)) for x, y in told)
     if knots:
         promised, true = np.array(knots).T
-        if promised[0] != 0 or promised[-1] != 1 or (np.diff(promised) <= 0).any() or (np.diff(true) < 0).any():
+        if (
+            promised[0] != 0
+            or promised[-1] != 1
+            or (np.diff(promised) < _LEAST_GAP / 2).any()
+            or (np.diff(true) < 0).any()
+        ):
             raise ValueError(f"knots of the calibration are {told!r}; wanted them to rise from 0 to 1")
     return knots
 
