@@ -33,6 +33,7 @@ from owlmine.rerank.dense_points import first_head
 from owlmine.rerank.neighbours import Points
 from owlmine.train.choose_mix import Mix, Shortlists, choose_mix
 from owlmine.train.composition import Composition
+from owlmine.train.heartbeat import Heartbeat
 from owlmine.train.validate import ValidationPart
 
 # Pairs of a point and a class that it was confused with: what memory and patience allow. Within these bounds longer
@@ -106,8 +107,10 @@ class RerankerFit:
         return MinedPairs.of(ranked_NS, self._labels, num_classes=shape.num_classes)
 
     def _blocks(self, what: str) -> Iterator[slice]:
+        beat = Heartbeat(self._tell, what, len(self._queries))
         for start in range(0, len(self._queries), _BLOCK_ROWS):
             self._check(what)
+            beat(start)
             yield slice(start, start + _BLOCK_ROWS)
 
     def _encoded(self, block: slice) -> Tensor:
@@ -117,13 +120,19 @@ class RerankerFit:
     def _classifiers(self, pairs: MinedPairs, cost: float) -> LinearRanker:
         shape = self._predictor.retriever.shape
         self._tell(f"a linear classifier for each of {shape.num_classes:,} classes, from {len(pairs):,} pairs")
+        beat = Heartbeat(self._tell, "classifiers", shape.num_classes)
+
+        def progress(done: int, total: int) -> None:
+            self._check(f"{done} of {total}")
+            beat(done)
+
         return train_linear(
             self._queries,
             pairs,
             num_features=shape.num_features,
             options=LinearOptions(cost=cost),
             seed=self._seed,
-            progress=lambda done, total: self._check(f"{done} of {total}"),
+            progress=progress,
         )
 
     def _kinds(self) -> list[str]:
