@@ -17,6 +17,7 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows, gather_rows
 from owlmine.rerank.compiled_linear import compiled_module, compiled_scores
 from owlmine.rerank.sparse_rows import ascends_in_rows, checked_rows
+from owlmine.rerank.tensor_parts import as_arrays, as_tensors
 
 # Places that are sorted by class at a time: 24 bytes each.
 _BLOCK_PLACES = 1 << 23
@@ -90,28 +91,20 @@ class LinearRanker:
 
     def tensors(self) -> dict[str, Tensor]:
         """What a file keeps; they share memory with the ranker where they can."""
-        arrays: dict[str, NDArray[Any]] = {
-            "offsets": self.offsets_K1,
-            "features": self.features,
-            "weights": self.weights,
-            "biases": self.biases_K,
-            "num_features": np.array(self.num_features, np.int64),
-        }
-        # PyTorch warns of arrays that must not be written to.
-        return {name: torch.from_numpy(a if a.flags.writeable else a.copy()) for name, a in arrays.items()}
+        return as_tensors(
+            {
+                "offsets": self.offsets_K1,
+                "features": self.features,
+                "weights": self.weights,
+                "biases": self.biases_K,
+                "num_features": np.array(self.num_features, np.int64),
+            }
+        )
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> LinearRanker:
         """Back from ``tensors()``; ValueError where that cannot be what they are."""
-        if set(tensors) != set(_DTYPES):
-            raise ValueError(f"tensors are {sorted(tensors)}; wanted {sorted(_DTYPES)}")
-        for name, dtype in _DTYPES.items():
-            given, dim = tensors[name], 0 if name == "num_features" else 1
-            if given.dtype != dtype or given.dim() != dim or given.layout != torch.strided:
-                raise ValueError(
-                    f"{name} is {given.dtype} of shape {list(given.shape)}; wanted {dtype} of {dim} dimensions"
-                )
-        arrays = {name: given.detach().cpu().numpy() for name, given in tensors.items()}
+        arrays = as_arrays(tensors, _DTYPES)
         return cls(
             arrays["offsets"], arrays["features"], arrays["weights"], arrays["biases"], int(arrays["num_features"])
         )

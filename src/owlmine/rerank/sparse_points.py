@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.extensions import load_extension
 from owlmine.rerank.sparse_rows import ascends_in_rows, checked_rows, squared_lengths
+from owlmine.rerank.tensor_parts import as_arrays, as_tensors
 
 _DTYPES = {
     "offsets": torch.int64,
@@ -92,27 +92,19 @@ class SparsePoints:
 
     def tensors(self) -> dict[str, Tensor]:
         """What a file keeps; they share memory with the points where they can."""
-        arrays: dict[str, NDArray[Any]] = {
-            "offsets": self.offsets_F1,
-            "points": self.points,
-            "values": self.values,
-            "num_points": np.array(self.num_points, np.int64),
-        }
-        # PyTorch warns of arrays that must not be written to.
-        return {name: torch.from_numpy(a if a.flags.writeable else a.copy()) for name, a in arrays.items()}
+        return as_tensors(
+            {
+                "offsets": self.offsets_F1,
+                "points": self.points,
+                "values": self.values,
+                "num_points": np.array(self.num_points, np.int64),
+            }
+        )
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SparsePoints:
         """Back from ``tensors()``; ValueError where that cannot be what they are."""
-        if set(tensors) != set(_DTYPES):
-            raise ValueError(f"tensors are {sorted(tensors)}; wanted {sorted(_DTYPES)}")
-        for name, dtype in _DTYPES.items():
-            given, dim = tensors[name], 0 if name == "num_points" else 1
-            if given.dtype != dtype or given.dim() != dim or given.layout != torch.strided:
-                raise ValueError(
-                    f"{name} is {given.dtype} of shape {list(given.shape)}; wanted {dtype} of {dim} dimensions"
-                )
-        arrays = {name: given.detach().cpu().numpy() for name, given in tensors.items()}
+        arrays = as_arrays(tensors, _DTYPES)
         return cls(arrays["offsets"], arrays["points"], arrays["values"], int(arrays["num_points"]))
 
 
