@@ -9,6 +9,7 @@
 #ifndef OWLMINE_PARALLEL_H
 #define OWLMINE_PARALLEL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #if defined(__GNUC__) && (defined(__linux__) || defined(__APPLE__))
@@ -73,6 +74,32 @@ static inline void add_to(int64_t *sum, int64_t amount)
     __atomic_fetch_add(sum, amount, __ATOMIC_RELAXED);
 #else
     *sum += amount;
+#endif
+}
+
+/* A desk is work space that one thread has to itself: any struct that begins with an int, 0 while nobody sits there. Of as
+ * many desks as threads one is always free. */
+static inline void *take_desk(void *desks, int count, size_t size)
+{
+#if HAS_THREADS
+    for (int i = 0;; i = (i + 1) % count) {
+        char *desk = (char *)desks + (size_t)i * size;
+        if (!__atomic_exchange_n((int *)(void *)desk, 1, __ATOMIC_ACQUIRE))
+            return desk;
+    }
+#else
+    (void)count;
+    (void)size;
+    return desks;
+#endif
+}
+
+static inline void leave_desk(void *desk)
+{
+#if HAS_THREADS
+    __atomic_store_n((int *)desk, 0, __ATOMIC_RELEASE);
+#else
+    (void)desk;
 #endif
 }
 

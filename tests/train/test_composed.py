@@ -30,6 +30,12 @@ def composed_options(**changes: Any) -> TrainOptions:
     return small_options(**(chosen | changes))
 
 
+def let_neighbours_vote(kind: str, patch: pytest.MonkeyPatch) -> None:
+    """Whatever validation says."""
+    mix = choose_mix.Mix(kind=kind, power=4.0, vote_weight=0.4)
+    patch.setattr(fit_reranker, "choose_mix", lambda *given: (mix, 0.0))
+
+
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
     predictor = owlmine.load(folder)
     assert predictor.reranker is not None
@@ -263,8 +269,7 @@ def test_a_rehearsal_is_resumed(store: Store, tmp_path: Path, stops: int) -> Non
 def test_neighbours_that_vote_are_kept(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    chosen = choose_mix.Mix(kind=kind, power=4.0, vote_weight=0.4)
-    monkeypatch.setattr(fit_reranker, "choose_mix", lambda *given: (chosen, 0.0))
+    let_neighbours_vote(kind, monkeypatch)
     predictor = train(store, tmp_path / "model", composed_options(neighbours=5))
     loaded, queries = owlmine.load(tmp_path / "model"), store["test"].batch(np.arange(20)).queries
     assert loaded.reranker is not None
@@ -281,8 +286,7 @@ def test_neighbours_that_vote_are_kept(
 def test_neighbours_of_another_model_are_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
-    chosen = choose_mix.Mix(kind="dense", power=4.0, vote_weight=0.4)
-    monkeypatch.setattr(fit_reranker, "choose_mix", lambda *given: (chosen, 0.0))
+    let_neighbours_vote("dense", monkeypatch)
     train(store, tmp_path / "model", composed_options(heads=0, epochs=0.2, neighbours=5))
     file = tmp_path / "model" / "config.json"
     config = json.loads(file.read_text())
@@ -330,8 +334,7 @@ def test_dense_queries_have_no_reranker(dense_store: Store, tmp_path: Path) -> N
 def test_queries_are_encoded_again_for_their_vectors_alone(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    chosen = choose_mix.Mix(kind=kind, power=4.0, vote_weight=0.4)
-    monkeypatch.setattr(fit_reranker, "choose_mix", lambda *given: (chosen, 0.0))
+    let_neighbours_vote(kind, monkeypatch)
     predictor = train(store, tmp_path / "model", composed_options(heads=0, epochs=0.2, neighbours=5))
     calls = []
     encode = predictor.retriever.encode

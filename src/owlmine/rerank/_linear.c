@@ -33,7 +33,7 @@ typedef struct {
 
 /* What a thread has to itself. ``dense`` and ``touched`` are zero between classes. */
 typedef struct {
-    int is_taken;
+    int is_taken; /* first: see take_desk */
     float *dense;      /* [F], and on to a whole word of bits */
     uint64_t *touched; /* [F / 64] bits */
     double *alphas;    /* [most pairs of a class] */
@@ -72,27 +72,6 @@ static int open_office(Office *office, int threads, int64_t num_features, int64_
             return 0;
     }
     return office->desks != NULL;
-}
-
-/* There are as many desks as threads, so one is free. */
-static Desk *take_desk(const Office *office)
-{
-#if HAS_THREADS
-    for (int i = 0;; i = (i + 1) % office->count)
-        if (!__atomic_exchange_n(&office->desks[i].is_taken, 1, __ATOMIC_ACQUIRE))
-            return office->desks + i;
-#else
-    return office->desks;
-#endif
-}
-
-static void leave_desk(Desk *desk)
-{
-#if HAS_THREADS
-    __atomic_store_n(&desk->is_taken, 0, __ATOMIC_RELEASE);
-#else
-    desk->is_taken = 0;
-#endif
 }
 
 INLINED void touch(Desk *desk, int32_t feature)
@@ -308,7 +287,7 @@ static int has_both_targets(const Learner *learner)
 static void train_range(void *given, int64_t start, int64_t stop)
 {
     const TrainJob *job = given;
-    Desk *desk = take_desk(&job->office);
+    Desk *desk = take_desk(job->office.desks, job->office.count, sizeof(Desk));
     for (int64_t c = start; c < stop; c++) {
         int64_t first = job->pair_starts[c];
         Learner learner = {job, job->points + first, job->targets + first, job->pair_starts[c + 1] - first, 0, desk};
@@ -385,7 +364,7 @@ INLINED void score_run(const ScoreJob *job, int64_t run, float *dense)
 static void score_range(void *given, int64_t start, int64_t stop)
 {
     ScoreJob *job = given;
-    Desk *desk = take_desk(&job->office);
+    Desk *desk = take_desk(job->office.desks, job->office.count, sizeof(Desk));
     for (int64_t run = start; run < stop; run++)
         if (class_is_sound(&job->classes, job->ids[run]))
             score_run(job, run, desk->dense);

@@ -37,7 +37,7 @@ typedef struct {
 
 /* What a thread has to itself. */
 typedef struct {
-    int is_taken;
+    int is_taken; /* first: see take_desk */
     float *cosines;  /* [BLOCK], zero between blocks */
     int64_t *places; /* [2 * most entries of a query]: how far each list was walked, and how far before this block */
     Found *heap;     /* [n], the least at the top */
@@ -89,27 +89,6 @@ static int open_desks(Job *job, int threads)
             return 0;
     }
     return job->desks != NULL;
-}
-
-/* There are as many desks as threads, so one is free. */
-static Desk *take_desk(const Job *job)
-{
-#if HAS_THREADS
-    for (int i = 0;; i = (i + 1) % job->num_desks)
-        if (!__atomic_exchange_n(&job->desks[i].is_taken, 1, __ATOMIC_ACQUIRE))
-            return job->desks + i;
-#else
-    return job->desks;
-#endif
-}
-
-static void leave_desk(Desk *desk)
-{
-#if HAS_THREADS
-    __atomic_store_n(&desk->is_taken, 0, __ATOMIC_RELEASE);
-#else
-    desk->is_taken = 0;
-#endif
 }
 
 /* ---- the largest ---- */
@@ -283,7 +262,7 @@ static void write_out(const Job *job, Desk *desk, int64_t query)
 static void answer_range(void *given, int64_t start, int64_t stop)
 {
     Job *job = given;
-    Desk *desk = take_desk(job);
+    Desk *desk = take_desk(job->desks, job->num_desks, sizeof(Desk));
     for (int64_t query = start; query < stop; query++)
         if (walk(job, desk, query))
             write_out(job, desk, query);
