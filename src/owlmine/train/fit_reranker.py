@@ -100,7 +100,7 @@ class RerankerFit:
             for block in self._blocks("shortlists"):
                 ranked_NS[block] = self._predictor.shortlist(self._queries[block], length)[1]
         else:
-            # Which classes are confused need not be known to the last bit; a float32 table takes three products of these.
+            # Which classes are confused need not be known to the last bit; a float32 table takes three such products.
             table_KD = retriever.classes.weight.to(torch.bfloat16)
             for block in self._blocks("shortlists"):
                 ranked_NS[block] = hardest(self._encoded(block), table_KD, length)[1].cpu().numpy()
