@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ _SOFTMAX_STARTS = (Setting(0.1, 10.0, 0.001, 10.0), Setting(0.03, 3.0, 0.0003, 2
 class Place:
     """What a question may need to know of the data it is asked on."""
 
+    name: str
     num_classes: int
     pool: int
 
@@ -119,6 +120,27 @@ def _softmaxes(place: Place) -> list[Method]:
     ]
 
 
+def _at_equal_cost(place: Place) -> list[Method]:
+    """The softmaxes, each with the setting it chose and the epochs that take as long as all epochs of the first mined
+    one, by the stored times of steps."""
+    told = [method for method in _answer("softmax", place.name)["methods"] if method["loss"] != "bowl"]
+    if any(method.get("seconds_per_step_alone") is None for method in told):
+        raise OwlmineError(f"{place.name}: the steps of the question 'softmax' were not timed; wanted that (--time)")
+    methods = {method.name: method for method in _softmaxes(place)}
+    standard = next(method for method in told if method["loss"] == "mined-softmax")["seconds_per_step_alone"]
+    shares = [standard / method["seconds_per_step_alone"] for method in told]
+    return [
+        replace(
+            methods[method["name"]],
+            title=f"{method['title']}: {share:.2f}",
+            knobs=(),
+            starts=(Setting(**method["setting"]),),
+            epochs_share=share,
+        )
+        for method, share in zip(told, shares, strict=True)
+    ]
+
+
 QUESTIONS = {
     question.name: question
     for question in (
@@ -132,6 +154,7 @@ QUESTIONS = {
         Question("known", "Other labels of a point: negatives?", "start, known labels", _known),
         Question("growth", "A pool that grows?", "pool size B", _growth),
         Question("softmax", "Mined, sampled or full softmax?", "loss", _softmaxes),
+        Question("cost", "And at equal cost?", "loss: share of the epochs", _at_equal_cost),
     )
 }
 
@@ -140,7 +163,7 @@ def ask(store: Store, name: str, question: Question, options: dict[str, Any], *,
     from owlmine.compare.comparison import settled
 
     asked = CompareOptions(**({"warm_start": True, "exclude_known": True} | options))
-    place = Place(store.num_classes, settled(store, asked).pool)
+    place = Place(name, store.num_classes, settled(store, asked).pool)
     methods: Sequence[Method] = question.variants(place)
     results = compare(store, name, methods, asked, work=work)
     return store_results(results | {"question": question.name}, "questions", f"{name}-{question.name}")
@@ -152,11 +175,15 @@ def stored(question: Question) -> dict[str, dict[str, Any]]:
     return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
 
 
+def _answer(question: str, name: str) -> dict[str, Any]:
+    if (results := stored(QUESTIONS[question]).get(name)) is None:
+        raise OwlmineError(f"{name}: no stored results of the question {question!r}; wanted some to go by")
+    return results
+
+
 def time_steps(store: Store, name: str, question: Question) -> Path:
     """Adds seconds per step of each variant, measured alone, to the stored results."""
-    results = stored(question).get(name)
-    if results is None:
-        raise OwlmineError(f"{name}: no stored results of the question {question.name!r}; wanted some to time")
-    place = Place(store.num_classes, CompareOptions(**results["options"]).pool)
+    results = _answer(question.name, name)
+    place = Place(name, store.num_classes, CompareOptions(**results["options"]).pool)
     add_step_times(store, name, results, {method.name: method for method in question.variants(place)})
     return store_results(results, "questions", f"{name}-{question.name}")

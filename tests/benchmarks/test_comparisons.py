@@ -41,7 +41,7 @@ def test_configurations_are_options_of_compare(name: str) -> None:
     names = asked.pop("asked", [])
     assert bool(names) == bool(dataset.questions)
     assert set(names) <= set(questions.QUESTIONS)
-    place = questions.Place(dataset.sizes["classes"], CompareOptions(**asked).pool)
+    place = questions.Place(name, dataset.sizes["classes"], CompareOptions(**asked).pool)
     for question in map(questions.QUESTIONS.__getitem__, names):
         variants = question.variants(place)
         assert len({method.name for method in variants}) == len(variants) > 1, question.name
@@ -84,7 +84,7 @@ def test_stored_table2_is_that_of_the_configuration(file: Path) -> None:
 def test_stored_answers_are_to_the_question(file: Path) -> None:
     told = json.loads(file.read_text("utf-8"))
     assert file.stem == f"{told['data']['name']}-{told['question']}"
-    place = questions.Place(told["data"]["classes"], told["options"]["pool"])
+    place = questions.Place(told["data"]["name"], told["data"]["classes"], told["options"]["pool"])
     variants = questions.QUESTIONS[told["question"]].variants(place)
     assert [method["name"] for method in told["methods"]] == [variant.name for variant in variants]
     for method, variant in zip(told["methods"], variants, strict=True):
@@ -218,6 +218,48 @@ def test_steps_of_nothing_cannot_be_timed(small_store: Store, tmp_path: Path, mo
     monkeypatch.setattr(table2, "PAPER", tmp_path)
     with pytest.raises(OwlmineError, match="debian-depends: no stored results of Table 2"):
         table2.time_steps(small_store, "debian-depends")
+
+
+def _softmax_answer(folder: Path, **seconds: float | None) -> None:
+    """What is stored of the question "softmax", as far as equal cost goes by it."""
+    losses = {"top 1": "bowl", "sampled": "sampled-softmax", "mined, 16": "mined-softmax", "full": "softmax"}
+    told = [
+        {
+            "name": name,
+            "title": name,
+            "loss": loss,
+            "setting": asdict(Setting(0.2, 4.0, 0.003, 5.0)),
+            "seconds_per_step_alone": seconds.get(loss.replace("-", "_")),
+        }
+        for name, loss in losses.items()
+    ]
+    (folder / "questions").mkdir(parents=True)
+    (folder / "questions" / "debian-depends-softmax.json").write_text(json.dumps({"methods": told}), "utf-8")
+
+
+def test_softmaxes_at_equal_cost_take_equal_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "PAPER", tmp_path)
+    seconds = {"sampled_softmax": 0.25, "mined_softmax": 0.5, "softmax": 2.0}
+    _softmax_answer(tmp_path, **seconds)
+    variants = questions.QUESTIONS["cost"].variants(questions.Place("debian-depends", 1000, 100))
+    assert [variant.title for variant in variants] == ["sampled: 2.00", "mined, 16: 1.00", "full: 0.25"]
+    asked = CompareOptions(epochs=12.0)
+    for variant in variants:
+        assert variant.knobs == ()
+        assert variant.starts == (Setting(0.2, 4.0, 0.003, 5.0),)
+        epochs = asked.final_options(variant, variant.starts[0], seed=0).epochs
+        assert epochs * seconds[variant.loss.replace("-", "_")] == pytest.approx(12.0 * 0.5)
+        assert asked.search_options(variant, variant.starts[0]).epochs == pytest.approx(0.25 * epochs)
+
+
+def test_equal_cost_wants_timed_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "PAPER", tmp_path)
+    place = questions.Place("debian-depends", 1000, 100)
+    with pytest.raises(OwlmineError, match="debian-depends: no stored results of the question 'softmax'"):
+        questions.QUESTIONS["cost"].variants(place)
+    _softmax_answer(tmp_path, mined_softmax=0.5, softmax=2.0)
+    with pytest.raises(OwlmineError, match="debian-depends: the steps of the question 'softmax' were not timed"):
+        questions.QUESTIONS["cost"].variants(place)
 
 
 def test_a_question_is_asked_and_its_answer_stored(

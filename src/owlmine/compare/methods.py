@@ -40,6 +40,8 @@ class Method:
     """Where the search begins: below, at a start of its own and at one that all share but for the scale."""
     own: tuple[tuple[str, Any], ...] = ()
     """Other options of training in which the method differs, such as ("surrogate", "logistic")."""
+    epochs_share: float = 1.0
+    """Of the epochs that all methods have: for methods that are to have equal seconds instead."""
 
 
 def _shared(scale: float = 1.0) -> Setting:

@@ -59,7 +59,7 @@ class CompareOptions:
 
     def _of(self, method: Method, setting: Setting, *, epochs: float, seed: int) -> TrainOptions:
         return self._shared(
-            epochs=epochs,
+            epochs=epochs * method.epochs_share,
             seed=seed,
             loss=method.loss,
             top=method.top,
