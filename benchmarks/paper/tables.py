@@ -93,7 +93,7 @@ def result_row(result: Result) -> tuple[str, ...]:
 
 def tool_title(tool: str) -> str:
     if tool in OURS:
-        return " ".join(["**owlmine**", *OURS[tool].values()])
+        return ", ".join(["**owlmine** single", *OURS[tool].values()])
     peer = all_peers()[tool]
     return f"{peer.title} {peer.version}"
 

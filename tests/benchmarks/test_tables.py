@@ -58,7 +58,7 @@ def test_rows_of_a_dataset(stored: Path) -> None:
     write(stored / "table3" / "bibtex-ours-cuda.json", stored_run(tool="ours", **gpu))
     lines = tables.table3(stored).splitlines()
     assert lines[2] == (
-        "| Bibtex | **owlmine** | 10.00 | 30.00 | 50.00 | 10.00 | 50.00 | 1.3 \\* | 0.12 \\* | Some GPU |"
+        "| Bibtex | **owlmine** single | 10.00 | 30.00 | 50.00 | 10.00 | 50.00 | 1.3 \\* | 0.12 \\* | Some GPU |"
     )
     assert lines[3].startswith("|  | PECOS XR-Linear 1.2.8 | 10.00 | 30.00 | 50.00 | 10.00 | 50.00 | 12 | 0.12 | CPU")
     assert "Parabel †" in lines[4]
