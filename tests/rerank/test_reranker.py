@@ -47,6 +47,33 @@ def test_empty_places_stay_last() -> None:
     assert np.isneginf(found[:, 1]).all()
 
 
+def test_dense_scores_that_count_for_less() -> None:
+    scores, ids = np.array([[0.9, 0.8, -np.inf]] * 2, np.float32), np.array([[2, 0, -1]] * 2, np.int64)
+    weights = np.array([1.0, 1.0, 0.5], np.float32)
+    reranker = Reranker(RANKER, 0.0, 3, np.zeros(3, np.float32), dense_weights_K=weights)
+    again = Reranker.from_parts(reranker.to_dict(), reranker.tensors())
+    for one in (reranker, again):
+        found, found_ids = one.reorder(QUERIES, None, scores, ids)
+        assert found_ids.tolist() == [[0, 2, -1]] * 2
+        np.testing.assert_allclose(found[:, :2], [[0.8, 0.45]] * 2)
+    assert "dense_weights" not in Reranker(RANKER, 0.0, 3, OFFSETS).tensors()
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        torch.ones(2),
+        torch.tensor([1.0, 0.0, 1.0]),
+        torch.tensor([1.0, torch.inf, 1.0]),
+        torch.ones(3, dtype=torch.float64),
+    ],
+)
+def test_dense_weights_that_cannot_be(weights: torch.Tensor) -> None:
+    reranker = Reranker(RANKER, 0.3, 20, OFFSETS)
+    with pytest.raises(ValueError, match="dense weights"):
+        Reranker.from_parts(reranker.to_dict(), reranker.tensors() | {"dense_weights": weights})
+
+
 def test_there_and_back() -> None:
     reranker = Reranker(RANKER, 0.3, 20, OFFSETS)
     again = Reranker.from_parts(reranker.to_dict(), reranker.tensors())

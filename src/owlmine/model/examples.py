@@ -6,7 +6,7 @@ Shapes: N examples, D dimension, P pairs of an example and a new class of its, T
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from owlmine.data.formats.block import Queries, RowLabels
-from owlmine.data.rows import Int64, SparseRows, offsets_from_counts
+from owlmine.data.rows import Int64, SparseRows, concatenate, offsets_from_counts
 from owlmine.errors import DataError, OwlmineError
 from owlmine.model.class_index import ClassIndex
 from owlmine.model.encoder import query_batch
@@ -39,24 +39,28 @@ class ScoredQueries:
     """The score by vectors alone of the known class in the last of these places, or higher up where classes are few."""
     lift_N: Tensor
     """What a re-ranker adds to the score of the same class; 0 where the model has none."""
+    features: SparseRows | None = field(default=None, kw_only=True)
+    """The queries themselves, where the model has a re-ranker."""
 
     @classmethod
     def of(cls, predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[ScoredQueries, NDArray[np.bool_]]:
         """Of prepared queries; and which of them have a vector other than 0, as only those are kept."""
         if predictor.retriever.shape.kind == "linear":
             raise OwlmineError("the model is linear, without vectors that new classes could have; wanted an embedding")
-        whole = cls.joined(
-            [
-                cls(*_scored(predictor, features[start : start + _BLOCK_ROWS]))
-                for start in range(0, len(features), _BLOCK_ROWS)
-            ]
-        )
+        blocks = [features[start : start + _BLOCK_ROWS] for start in range(0, len(features), _BLOCK_ROWS)]
+        whole = cls.joined([cls(*_scored(predictor, block)) for block in blocks])
         known_N = whole.vectors_ND.any(dim=1)
-        return cls(*(part[known_N] for part in whole._parts)), known_N.cpu().numpy()
+        kept = None
+        if predictor.reranker is not None:
+            assert isinstance(features, SparseRows)
+            kept = features.take(np.flatnonzero(known_N.cpu().numpy()))
+        return cls(*(part[known_N] for part in whole._parts), features=kept), known_N.cpu().numpy()
 
     @classmethod
     def joined(cls, parts: Sequence[ScoredQueries]) -> ScoredQueries:
-        return cls(*(torch.cat(tensors) for tensors in zip(*(part._parts for part in parts), strict=True)))
+        rows = [part.features for part in parts if part.features is not None]
+        tensors = (torch.cat(same) for same in zip(*(part._parts for part in parts), strict=True))
+        return cls(*tensors, features=concatenate(rows) if rows else None)
 
     def __len__(self) -> int:
         return len(self.vectors_ND)
@@ -68,8 +72,12 @@ class ScoredQueries:
 
 def _scored(predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[Tensor, ...]:
     retriever, num_classes = predictor.retriever, predictor.retriever.shape.num_classes
-    place = min(PLACES, max(num_classes // 10, 1)) - 1
-    scores, ids = predictor.shortlist(features, min(PLACES, num_classes))
+    # Classes that were added before have vectors of another length, where there is a re-ranker.
+    weights_K = None if predictor.reranker is None else predictor.reranker.dense_weights_K
+    trained = None if weights_K is None else np.flatnonzero(weights_K == 1)
+    num_trained = num_classes if trained is None else len(trained)
+    place = min(PLACES, max(num_trained // 10, 1)) - 1
+    scores, ids = predictor.shortlist(features, min(PLACES, num_trained), among=trained)
     best, level = scores, scores[:, place : place + 1]
     lift = np.zeros_like(level)
     if predictor.reranker is not None:

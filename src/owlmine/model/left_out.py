@@ -13,23 +13,34 @@ from torch.nn.functional import normalize
 
 from owlmine.data.rows import Int64, gather_rows
 from owlmine.model.new_classes import QuerySpace
+from owlmine.model.new_classifiers import FeatureEvidence
 
 _BLOCK_SCORES = 1 << 24
 
 
 def left_out_ranks(
-    space: QuerySpace, examples_ND: Tensor, rows_P: Int64, classes_P: Int64, sums_CD: Tensor, best_NT: Tensor
+    space: QuerySpace,
+    examples_ND: Tensor,
+    rows_P: Int64,
+    classes_P: Int64,
+    sums_CD: Tensor,
+    best_NT: Tensor,
+    *,
+    by_features: FeatureEvidence | None = None,
 ) -> Int64:
     """The rank of each pair's class for its example; 0 where the class has no other example.
 
     ``rows_P`` ascend. ``sums_CD``: the sum of examples, and perhaps of a name, of each class. ``best_NT``: the T best
     scores of known classes for each example, best first; a rank up to T is exact, one beyond it only tells that it is.
-    New classes compete as they are, but those of the example itself have left it out as well.
+    New classes compete as they are, but those of the example itself have left it out as well. ``by_features`` is what a
+    re-ranker adds; the ranks are then those of a shortlist of all classes.
     """
     assert (np.diff(rows_P) >= 0).all()
     judged_P = np.bincount(classes_P, minlength=len(sums_CD))[classes_P] >= 2
     white_ND, directions_CD = space.whiten(examples_ND), space.directions(sums_CD)
     scores_P = _left_out_scores(space, white_ND, rows_P, classes_P, space.whiten(sums_CD))
+    if by_features is not None:
+        scores_P += torch.from_numpy(by_features.left_out_scores(rows_P, classes_P)).to(scores_P)
     scores_P[torch.from_numpy(~judged_P)] = -torch.inf
     offsets_N = np.searchsorted(rows_P, np.arange(len(examples_ND) + 1)).astype(np.int64)
     ranks_P = np.zeros(len(rows_P), np.int64)
@@ -38,6 +49,8 @@ def left_out_ranks(
         block = pairs[start : start + size]
         rows_B = torch.from_numpy(rows_P[block]).to(white_ND.device)
         rivals_BC = (space.length * (white_ND[rows_B] @ directions_CD.T)).cpu()
+        if by_features is not None:
+            rivals_BC += torch.from_numpy(by_features.scores(rows_P[block])).to(rivals_BC)
         own_offsets, own_pairs = gather_rows(offsets_N, rows_P[block])
         places = torch.from_numpy(np.repeat(np.arange(len(block)), np.diff(own_offsets)))
         rivals_BC[places, torch.from_numpy(classes_P[own_pairs])] = scores_P[torch.from_numpy(own_pairs)]

@@ -20,6 +20,7 @@ from owlmine.rerank.linear_ranker import LinearRanker
 from owlmine.rerank.neighbours import Neighbours
 
 _OFFSETS = "class_offsets"
+_DENSE_WEIGHTS = "dense_weights"
 _NEIGHBOURS = "neighbours"
 
 
@@ -28,7 +29,9 @@ class Reranker:
     """score = dense score + ``weight`` * linear score + ``vote_weight`` * votes + offset, for the ``shortlist`` best
     classes of the dense model.
 
-    The offsets lift rare classes: both models have seen little of them, and score them too low.
+    The offsets lift rare classes: both models have seen little of them, and score them too low. Where there are
+    ``dense_weights_K``, the dense score of a class counts so many times: classes that were added later have long
+    vectors, so as to be listed, and are then judged by less.
     """
 
     ranker: LinearRanker
@@ -37,11 +40,20 @@ class Reranker:
     offsets_K: Float32
     neighbours: Neighbours | None = None
     vote_weight: float = 0.0
+    dense_weights_K: Float32 | None = None
 
     def __post_init__(self) -> None:
         if self.offsets_K.shape != (self.ranker.num_classes,) or not np.isfinite(self.offsets_K).all():
             given, wanted = self.offsets_K.shape, self.ranker.num_classes
             raise ValueError(f"offsets have the shape {given}; wanted a finite number for each of {wanted} classes")
+        weights_K = self.dense_weights_K
+        if weights_K is not None and (
+            weights_K.shape != self.offsets_K.shape or not (np.isfinite(weights_K) & (weights_K > 0)).all()
+        ):
+            given, wanted = weights_K.shape, self.ranker.num_classes
+            raise ValueError(
+                f"dense weights have the shape {given}; wanted a number above 0 for each of {wanted} classes"
+            )
         for whose, weight in (("the linear model", self.weight), ("neighbours", self.vote_weight)):
             if not (np.isfinite(weight) and weight >= 0):
                 raise ValueError(f"the weight of {whose} is {weight!r}; wanted a number of 0 or more")
@@ -59,6 +71,8 @@ class Reranker:
 
         ``vectors_ND``: the same queries as the dense model sees them, for neighbours.
         """
+        if self.dense_weights_K is not None:
+            scores_NS = scores_NS * self.dense_weights_K[np.maximum(ids_NS, 0)]
         scores_NS = scores_NS + np.float32(self.weight) * self.ranker.scores(queries, ids_NS)
         scores_NS += self.offsets_K[np.maximum(ids_NS, 0)]
         if self.neighbours is not None:
@@ -72,6 +86,8 @@ class Reranker:
 
     def tensors(self) -> dict[str, Tensor]:
         tensors = self.ranker.tensors() | {_OFFSETS: torch.from_numpy(self.offsets_K)}
+        if self.dense_weights_K is not None:
+            tensors[_DENSE_WEIGHTS] = torch.from_numpy(self.dense_weights_K)
         if self.neighbours is not None:
             tensors |= {f"{_NEIGHBOURS}.{name}": tensor for name, tensor in self.neighbours.tensors().items()}
         return tensors
@@ -86,10 +102,16 @@ class Reranker:
     @classmethod
     def from_parts(cls, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Reranker:
         witnesses = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{_NEIGHBOURS}.")}
-        own = {name: tensor for name, tensor in tensors.items() if name != _OFFSETS and name not in witnesses}
-        ranker, offsets_K = LinearRanker.from_tensors(own), tensors[_OFFSETS]
-        if offsets_K.dtype != torch.float32:
-            raise ValueError(f"offsets are {offsets_K.dtype}; wanted float32")
+        of_classes = (_OFFSETS, _DENSE_WEIGHTS)
+        own = {name: tensor for name, tensor in tensors.items() if name not in of_classes and name not in witnesses}
+        ranker, offsets_K, dense_weights_K = (
+            LinearRanker.from_tensors(own),
+            tensors[_OFFSETS],
+            tensors.get(_DENSE_WEIGHTS),
+        )
+        for what, given in (("offsets", offsets_K), ("dense weights", dense_weights_K)):
+            if given is not None and given.dtype != torch.float32:
+                raise ValueError(f"{what} are {given.dtype}; wanted float32")
         neighbours = None
         if (about := told.get(_NEIGHBOURS)) is not None:
             parts = {name.removeprefix(f"{_NEIGHBOURS}."): tensor for name, tensor in witnesses.items()}
@@ -101,4 +123,5 @@ class Reranker:
             offsets_K.numpy(),
             neighbours,
             float(told.get("vote_weight", 0.0)),
+            None if dense_weights_K is None else dense_weights_K.numpy(),
         )

@@ -1,0 +1,139 @@
+"""Linear classifiers for classes that a re-ranked model was not trained on: their examples' features, pooled.
+
+x_i  the features of example i, divided by the mean length of examples; values below 0 do not count
+r_f  log(1 + K / (1 + how many of the K known classifiers use feature f)), scaled so that Σ_f r_f² x_if² is 1 on average
+w_f = length · r_f² √(Σ_i g_i x_if² / Σ_i g_i),    g_i = 1, of a name NAME_WEIGHT
+
+The root of mean squares lets a word of one example count for more than its share of them, as five examples show few of
+a class's words. Rare features tell classes apart; r² stands for what training would have learned of frequent ones.
+No training point is asked: those that belong to a new class are not marked.
+
+Shapes: C new classes, F features, N queries, P pairs of an example and a new class of its.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from owlmine.data.rows import Float32, Int64, SparseRows
+from owlmine.rerank.linear_ranker import LinearRanker
+from owlmine.rerank.sparse_rows import checked_rows
+
+# What is left of a square from which the same square was taken, but for rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSpace:
+    """How features count for new classes."""
+
+    squared_rarities_F: NDArray[np.float64]
+    """r²."""
+    mean_length: float
+    """Of examples."""
+    length: float
+    """What a class of one example scores for that example, on average."""
+
+    @classmethod
+    def of(cls, ranker: LinearRanker, examples: SparseRows, *, length: float) -> FeatureSpace:
+        """``examples``: prepared queries, by which r and lengths are scaled."""
+        rows = _matrix(examples, ranker.num_features)
+        mean_length = float(np.sqrt(rows.multiply(rows).sum(axis=1)).mean()) or 1.0
+        used_F = np.bincount(ranker.features, minlength=ranker.num_features)
+        rarities_F = np.log1p(ranker.num_classes / (1.0 + used_F)) ** 2
+        scale = float((rows.multiply(rows) @ rarities_F).mean()) / mean_length**2
+        return cls(rarities_F / (scale or 1.0), mean_length, length)
+
+    def rows(self, queries: SparseRows) -> csr_matrix:
+        """x [N, F]."""
+        return _matrix(queries, len(self.squared_rarities_F)) / self.mean_length
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureEvidence:
+    """What is known of the new classes by features."""
+
+    space: FeatureSpace
+    rows_NF: csr_matrix
+    """x of the examples."""
+    squares_CF: csr_matrix
+    """Σ g x²."""
+    totals_C: NDArray[np.float64]
+    """Σ g."""
+
+    @classmethod
+    def of(
+        cls,
+        space: FeatureSpace,
+        examples: SparseRows,
+        rows_P: Int64,
+        classes_P: Int64,
+        *,
+        names: SparseRows | None,
+        named_C: NDArray[np.bool_],
+        name_weight: float,
+    ) -> FeatureEvidence:
+        """``names``: those of the classes that ``named_C`` marks."""
+        rows_NF, totals_C = space.rows(examples), np.bincount(classes_P, minlength=len(named_C)).astype(np.float64)
+        squares_CF = _sums(rows_NF[rows_P].power(2), classes_P, len(named_C))
+        if names is not None:
+            squares_CF += name_weight * _sums(space.rows(names).power(2), np.flatnonzero(named_C), len(named_C))
+            totals_C += name_weight * named_C
+        return cls(space, rows_NF, squares_CF.tocsr(), totals_C)
+
+    @cached_property
+    def classifiers(self) -> csr_matrix:
+        """w [C, F]."""
+        weights_CF = self.squares_CF.copy()
+        totals_E = np.repeat(self.totals_C, np.diff(weights_CF.indptr))
+        rarities_E = self.space.squared_rarities_F[weights_CF.indices]
+        weights_CF.data = self.space.length * np.sqrt(weights_CF.data / totals_E) * rarities_E
+        return weights_CF
+
+    def scores(self, rows_B: Int64) -> NDArray[np.float64]:
+        """[B, C] of all new classes for these examples."""
+        scores_BC: NDArray[np.float64] = (self.rows_NF[rows_B] @ self.classifiers.T).toarray()
+        return scores_BC
+
+    def left_out_scores(self, rows_P: Int64, classes_P: Int64) -> NDArray[np.float64]:
+        """[P] of each pair's class for its example, the class's weights made without it; 0 where nothing is left."""
+        own_PF = self.rows_NF[rows_P]
+        others_PF = (self.squares_CF[classes_P].multiply(own_PF > 0) - own_PF.power(2)).tocsr()
+        others_PF.data = np.sqrt(np.where(others_PF.data > _ROUNDING, others_PF.data, 0.0))
+        sums_P = others_PF.multiply(own_PF) @ self.space.squared_rarities_F
+        left_P = np.maximum(self.totals_C[classes_P] - 1, _ROUNDING)
+        scores_P: NDArray[np.float64] = self.space.length * sums_P / np.sqrt(left_P)
+        return scores_P
+
+
+def with_classifiers(ranker: LinearRanker, weights_CF: csr_matrix) -> LinearRanker:
+    """The same with a classifier more for each row; the biases are 0."""
+    new = weights_CF.tocsr().sorted_indices()
+    biases_C: Float32 = np.zeros(new.shape[0], np.float32)
+    return LinearRanker(
+        np.concatenate([ranker.offsets_K1, ranker.offsets_K1[-1] + new.indptr[1:].astype(np.int64)]),
+        np.concatenate([ranker.features, new.indices.astype(np.int32)]),
+        np.concatenate([ranker.weights, new.data.astype(np.float32)]),
+        np.concatenate([ranker.biases_K, biases_C]),
+        ranker.num_features,
+    )
+
+
+def _sums(rows_PF: csr_matrix, classes_P: Int64, num_classes: int) -> csr_matrix:
+    """[C, F] the rows of each class added up."""
+    places = np.arange(len(classes_P))
+    return csr_matrix((np.ones(len(places)), (classes_P, places)), shape=(num_classes, len(places))) @ rows_PF
+
+
+def _matrix(queries: SparseRows, num_features: int) -> csr_matrix:
+    """In double precision, each feature once, with the values above 0."""
+    matrix = checked_rows(queries, num_features=num_features).to_scipy(num_features).astype(np.float64)
+    matrix.sum_duplicates()
+    matrix.data = np.maximum(matrix.data, 0.0)
+    matrix.eliminate_zeros()
+    return matrix
