@@ -3,7 +3,7 @@
     python benchmarks/accuracy.py DATASET [--data-root FOLDER] [--device auto|cpu|cuda] [--seeds 3] [--tools omikuji]
                                           [--again] [--work FOLDER] [--option name=value]
 
-Trains ``owlmine train --recipe best`` with nothing else changed, once for each seed, and the tools named, each in an
+Trains ``owlmine train`` with nothing changed, once for each seed, and the tools named, each in an
 environment of its own; judges all on the test split, and prints one table. Results are kept as they come (ours in
 results/accuracy/, the tools' where the study keeps them) and are not made twice without --again. Rows are joined by
 the SHA-256 of the matrices. With --again and ``--device cpu --tools omikuji`` times can be compared: one run, one

@@ -70,7 +70,12 @@ def main() -> None:
         for seed in range(arguments.seeds):
             pool = store.num_classes - 1 if way == "all" else 0
             options = TrainOptions(
-                loss="bowl", epochs=arguments.epochs, batch_size=arguments.batch_size, seed=seed, pool=pool
+                recipe="single",
+                loss="bowl",
+                epochs=arguments.epochs,
+                batch_size=arguments.batch_size,
+                seed=seed,
+                pool=pool,
             )
             figures, seconds = trained(store, way, options)
             runs.append(figures | {"seconds": seconds})

@@ -38,7 +38,7 @@ def main() -> None:
     store = open_dataset(arguments.data)
     results = []
     for text in arguments.tries:
-        options = TrainOptions(**(parsed(arguments.common) | parsed(text)))
+        options = TrainOptions(**({"recipe": "single"} | parsed(arguments.common) | parsed(text)))
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
             predictor = train(store, Path(folder) / "model", options)

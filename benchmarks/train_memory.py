@@ -43,7 +43,9 @@ def child(task: str, folder: Path, arguments: argparse.Namespace) -> None:
 
     began, imported = time.perf_counter(), peak_bytes()
     if task != "imports":
-        options = TrainOptions(loss="bowl", dim=arguments.dim, epochs=1.0, batch_size=256, pool=4096, device="cpu")
+        options = TrainOptions(
+            recipe="single", loss="bowl", dim=arguments.dim, epochs=1.0, batch_size=256, pool=4096, device="cpu"
+        )
         store = Store.open(folder / "store")
         if task == "train":
             step = TrainingStep.__call__

@@ -19,7 +19,7 @@ from owlmine.train import TrainOptions, train
 
 from .conftest import write_points
 
-OPTIONS = TrainOptions(dim=16, epochs=4, batch_size=16, validation=0, device="cpu")
+OPTIONS = TrainOptions(recipe="single", dim=16, epochs=4, batch_size=16, validation=0, device="cpu")
 TOPICS = (
     "river",
     "castle",

@@ -368,6 +368,7 @@ def test_methods_differ_in_loss_and_rates_alone() -> None:
     same = {replace(o, **{name: getattr(neutral, name) for name in rates}) for o in options}
     assert len(same) == 1
     assert {o.loss for o in options} == {"bowl", "negative-sampling-bowl"}
+    assert {o.recipe for o in options} == {"single"}
 
 
 @settings(max_examples=200, deadline=None)

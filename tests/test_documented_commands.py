@@ -41,7 +41,7 @@ def test_block_runs(kind: str, code: str, workplace: Path) -> None:
     command = [sys.executable, "-c", code] if kind == "python" else ["bash", "-euc", code]
     environment = os.environ | {"PATH": f"{workplace / 'bin'}:{os.environ['PATH']}", "PYTHONWARNINGS": "error"}
     done = subprocess.run(
-        command, cwd=workplace, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=workplace, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
 

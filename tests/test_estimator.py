@@ -333,7 +333,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path, small_folder: Path) -> None
     fitted.save(tmp_path / "model")
     with pytest.raises(OwlmineError, match="already exists"):
         fitted.save(tmp_path / "model")
-    train(small_folder, tmp_path / "trained", TrainOptions(dim=8, epochs=1))
+    train(small_folder, tmp_path / "trained", TrainOptions(recipe="single", dim=8, epochs=1))
     with pytest.raises(DataError, match=r"owlmine\.load"):
         OwlmineClassifier.load(tmp_path / "trained")
     with pytest.raises(DataError):
@@ -347,7 +347,7 @@ def test_named_parameters_are_training_options() -> None:
 
 def test_large_data_is_trained_as_by_the_command() -> None:
     size = DataSize(num_points=1_000_000, num_classes=100_000, features_per_point=1e-4)
-    assert suited_options({}, size, seed=0) == TrainOptions(validation=0.0)
+    assert suited_options({}, size, seed=0) == TrainOptions(recipe="single", validation=0.0)
 
 
 BAD: list[tuple[dict[str, Any], Any, str]] = [

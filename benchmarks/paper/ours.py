@@ -92,7 +92,7 @@ def run_ours(
     results: Path = PAPER,
 ) -> Result | None:
     """Trains, judges and keeps the result. None where it was there before."""
-    options = TrainOptions(**(dataset.ours | OURS[tool]), device=choose_device(device).type)
+    options = TrainOptions(recipe="single", **(dataset.ours | OURS[tool]), device=choose_device(device).type)
     sums = checksums(store)
     save_table1(dataset.name, store, sums, results)
     identity = identity_of(dataset, tool, sums, options)

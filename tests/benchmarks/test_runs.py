@@ -162,7 +162,7 @@ def test_ours_is_judged_as_evaluate_does(small_dataset: datasets.Dataset, small_
     kept = tmp_path / "results"
     result = ours.run_ours(small_dataset, small_store, out=tmp_path / "model", results=kept)
     assert result is not None
-    again = train(small_store, tmp_path / "other", TrainOptions(epochs=2.0, dim=8, device="cpu"))
+    again = train(small_store, tmp_path / "other", TrainOptions(recipe="single", epochs=2.0, dim=8, device="cpu"))
     figures = evaluate_model(again, small_store["test"]).figures
     for name, value in result["figures"].items():
         assert value == pytest.approx(figures[name], abs=1e-3), name

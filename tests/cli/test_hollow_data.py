@@ -92,7 +92,8 @@ def test_empty_test_split(hollow: Path) -> None:
 def test_empty_dev_split(hollow: Path) -> None:
     write_points(hollow / "train.txt", 60)
     (hollow / "dev.txt").write_text("0 50 20\n")
-    done = run("train", hollow, "--out", hollow.parent / "model", *SMALL, "--patience", "1")
+    one = ("--recipe", "single", "--patience", "1")
+    done = run("train", hollow, "--out", hollow.parent / "model", *SMALL, *one)
     assert done.exit_code == 0, done.exception
     assert "validation" not in done.stdout
     (record,) = (json.loads(line) for line in (hollow.parent / "model" / "metrics.jsonl").read_text().splitlines())

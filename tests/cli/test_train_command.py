@@ -26,7 +26,7 @@ from ..conftest import Command
 from ..small_models import dense_data, run, sparse_data, text_model, text_store
 from ..train.runs import contents, curves_of
 
-SMALL = ("--dim", "16", "--pool", "30", "--batch-size", "32", "--device", "cpu")
+SMALL = ("--recipe", "single", "--dim", "16", "--pool", "30", "--batch-size", "32", "--device", "cpu")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,6 +95,17 @@ def test_signals_checkpoint_and_resume(store: Store, tmp_path: Path, owlmine_com
     assert "resumed at step" in done.stderr
     assert done.stdout.startswith(f"{out}: ")
     assert contents(out) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("recipe", "reranked"), [((), True), (("--recipe", "single"), False)], ids=["best", "single"])
+def test_the_default_recipe_is_the_best(store: Store, tmp_path: Path, recipe: tuple[str, ...], reranked: bool) -> None:
+    brief = ("--dim", "8", "--epochs", "1", "--device", "cpu")
+    done = run("train", store.path, "--out", tmp_path / "out", *brief, *recipe)
+    assert done.exit_code == 0, done.exception
+    assert (tmp_path / "out" / "reranker.safetensors").exists() == reranked
+    assert (owlmine.load(tmp_path / "out").reranker is not None) == reranked
+    where = "In a rehearsal, on 20% of train left out" if reranked else "On validation points"
+    assert f"{where}: P@1 " in done.stdout
 
 
 @pytest.fixture

@@ -83,6 +83,7 @@ def test_figures_are_those_of_the_models(small_store: Store, tmp_path: Path) -> 
     results, _ = compare(small_store, tmp_path / "out", options)
     (final,) = results["methods"][0]["finals"]
     model = load(tmp_path / "out" / "models" / final["model"])
+    assert model.reranker is None
     assert judge(model.retriever, small_store["test"]) == pytest.approx(results["methods"][0]["mean"])
     assert results["methods"][0]["deviation"] == dict.fromkeys(NAMES)
     assert results["baseline"] is None

@@ -160,6 +160,7 @@ def test_methods_differ_in_loss_top_and_setting_alone() -> None:
     assert len({replace(one, **{name: getattr(neutral, name) for name in own}) for one in made}) == 1
     assert len({(one.loss, one.top) for one in made}) == len(METHODS)
     assert sorted(method.number for method in METHODS.values()) == list(range(1, NUM_LOOKS + 1))
+    assert made[0].recipe == "single"
     assert not made[0].warm_start
     assert not made[0].exclude_known
 

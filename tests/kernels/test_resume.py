@@ -50,9 +50,8 @@ def test_stopped_and_resumed(
     interpreted_error: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = TrainOptions(
-        dim=16, batch_size=16, epochs=2.0, validation=0.0, device=device, feature_rate=1.0, class_rate=0.05, **changes
-    )
+    chosen = {"recipe": "single", "dim": 16, "batch_size": 16, "epochs": 2.0, "validation": 0.0, "device": device}
+    options = TrainOptions(**(chosen | changes), feature_rate=1.0, class_rate=0.05)
 
     def take(kind: type[FusedStep]) -> None:
         monkeypatch.setattr(trainer, "choose_step", lambda model, options, split, tell: kind(model, options, split))

@@ -19,7 +19,7 @@ from owlmine.model.folder import verify_model
 from owlmine.model.predictor import Predictor
 from owlmine.train import TrainOptions, train
 
-OPTIONS = TrainOptions(dim=8, pool=10, epochs=1.0, batch_size=40, device="cpu")
+OPTIONS = TrainOptions(recipe="single", dim=8, pool=10, epochs=1.0, batch_size=40, device="cpu")
 FILES = {"README.md", "classes.safetensors", "config.json", "features.safetensors", "weights.safetensors"}
 
 

@@ -26,7 +26,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture
 def predictor(store: Store, tmp_path: Path) -> Predictor:
-    return train(store, tmp_path / "model", TrainOptions(dim=16, epochs=4, validation=0.2, device="cpu"))
+    options = TrainOptions(recipe="single", dim=16, epochs=4, validation=0.2, device="cpu")
+    return train(store, tmp_path / "model", options)
 
 
 @settings(deadline=None, max_examples=60)
@@ -82,6 +83,7 @@ def test_what_cannot_be_lifted(store: Store, predictor: Predictor, tmp_path: Pat
     for strength in (-0.1, 1.5, float("nan")):
         with pytest.raises(OwlmineError, match=r"strength is .*; wanted 0 to 1"):
             predictor.lift_tail(strength)
-    blind = train(store, tmp_path / "blind", TrainOptions(dim=16, epochs=1, validation=0.0, device="cpu"))
+    options = TrainOptions(recipe="single", dim=16, epochs=1, validation=0.0, device="cpu")
+    blind = train(store, tmp_path / "blind", options)
     with pytest.raises(OwlmineError, match="the model tells no probabilities"):
         blind.lift_tail(0.5)

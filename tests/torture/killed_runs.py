@@ -24,6 +24,7 @@ from owlmine.data import Store
 from owlmine.train import TrainOptions, train
 
 SINGLE = TrainOptions(
+    recipe="single",
     dim=32,
     pool=100,
     epochs=4.0,
@@ -39,8 +40,8 @@ SINGLE = TrainOptions(
     device="cpu",
     checkpoint_minutes=0.0005,
 )
-# Two models side by side and a re-ranker.
-COMPOSED = replace(SINGLE, heads=2, shortlist=10, patience=0, epochs=2.0)
+# A rehearsal, two models side by side and a re-ranker.
+COMPOSED = replace(SINGLE, recipe="best", heads=2, shortlist=10, patience=0, epochs=1.0)
 MOST_KILLS = 3
 
 

@@ -23,6 +23,7 @@ STEPS_PER_EPOCH = 10
 
 def small_options(**changes: Any) -> TrainOptions:
     chosen = {
+        "recipe": "single",
         "loss": "bowl",
         "dim": 8,
         "pool": 20,

@@ -176,16 +176,17 @@ def test_without_validation_points(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chosen", "device", "num_points", "expected"),
     [
-        ({}, "cuda", 10**6, (1, 0, 0)),
+        ({"recipe": "single"}, "cuda", 10**6, (1, 0, 0)),
         ({"recipe": "best"}, "cuda", 10**6, (3, 50, 30)),
-        ({"recipe": "best"}, "cuda", 100_000, (5, 50, 30)),
-        ({"recipe": "best"}, "cuda", 5_000, (8, 50, 30)),
-        ({"recipe": "best"}, "cpu", 10**6, (1, 50, 30)),
-        ({"recipe": "best"}, "cpu", 20, (5, 50, 20)),
-        ({"recipe": "best"}, "cpu", 45_000, (3, 50, 30)),
-        ({"recipe": "best", "heads": 2, "shortlist": 9, "neighbours": 4}, "cpu", 10**6, (2, 9, 4)),
-        ({"recipe": "best", "kind": "linear"}, "cuda", 10**6, (1, 50, 30)),
-        ({"shortlist": 500}, "cpu", 10**6, (1, 60, 0)),
+        ({}, "cuda", 10**6, (3, 50, 30)),
+        ({}, "cuda", 100_000, (5, 50, 30)),
+        ({}, "cuda", 5_000, (8, 50, 30)),
+        ({}, "cpu", 10**6, (1, 50, 30)),
+        ({}, "cpu", 20, (5, 50, 20)),
+        ({}, "cpu", 45_000, (3, 50, 30)),
+        ({"heads": 2, "shortlist": 9, "neighbours": 4}, "cpu", 10**6, (2, 9, 4)),
+        ({"kind": "linear"}, "cuda", 10**6, (1, 50, 30)),
+        ({"recipe": "single", "shortlist": 500}, "cpu", 10**6, (1, 60, 0)),
     ],
 )
 def test_what_a_recipe_stands_for(
@@ -220,7 +221,7 @@ def test_what_a_recipe_stands_for(
     ],
 )
 def test_when_there_is_a_rehearsal(chosen: dict[str, Any], num_points: int, has_dev: bool, share: float) -> None:
-    options = TrainOptions(**({"recipe": "best"} | chosen))
+    options = TrainOptions(**chosen)
     parts = composition(
         options, device=torch.device("cpu"), dense=False, num_classes=60, num_points=num_points, has_dev=has_dev
     )
@@ -318,7 +319,9 @@ def test_no_small_model_where_nothing_makes_up_for_it(kind: str, dense: bool) ->
 
 
 def test_sizes_of_a_single_model() -> None:
-    assert (TrainOptions().dim, TrainOptions().epochs) == (512, 15.0)
+    single = TrainOptions(recipe="single")
+    assert (single.dim, single.epochs) == (512, 15.0)
+    assert replace(TrainOptions(), recipe="single") == single
 
 
 def test_dense_queries_have_no_reranker(dense_store: Store, tmp_path: Path) -> None:
@@ -366,7 +369,7 @@ def test_neighbours_need_a_shortlist(store: Store, tmp_path: Path) -> None:
         ("neighbours", -1, "neighbours is -1; wanted 0 or more"),
         ("dim", -1, "dim is -1; wanted 1 or more, or 0"),
         ("epochs", -1.0, "epochs is -1.0; wanted above 0, or 0"),
-        ("recipe", "worst", "recipe is 'worst'; wanted one of single, best"),
+        ("recipe", "worst", "recipe is 'worst'; wanted one of best, single"),
     ],
 )
 def test_bad_options(name: str, value: Any, message: str) -> None:

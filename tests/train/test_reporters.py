@@ -27,6 +27,14 @@ def test_one_line_per_epoch(store: Store, tmp_path: Path, validation: float) -> 
     assert all("loss" in line and "points/s" in line for line in lines)
 
 
+def test_one_line_per_epoch_of_each_model(store: Store, tmp_path: Path) -> None:
+    shown = io.StringIO()
+    options = small_options(heads=2, validation=0.0)
+    train(store, tmp_path / "out", options, reporter=LineReporter(Console(file=shown, width=40)))
+    lines = [line[:11] for line in shown.getvalue().splitlines()]
+    assert lines == [line for n in (1, 2) for line in (f"model {n} of ", "epoch  1.00", "epoch  2.00")]
+
+
 def test_bar_on_a_terminal(store: Store, tmp_path: Path) -> None:
     shown = io.StringIO()
     with BarReporter(Console(file=shown, force_terminal=True, width=120)) as bar:

@@ -48,7 +48,9 @@ def train_command(
     )
     kept = predictor.config["kept"] or {}
     if figures := ", ".join(f"{name} {kept[name]:.2f}" for name in ("P@1", "P@3", "P@5") if name in kept):
-        shown.print(f"On validation points: {figures}.")
+        share = predictor.config.get("rehearsal")
+        points = "On validation points" if share is None else f"In a rehearsal, on {share:.0%} of train left out"
+        shown.print(f"{points}: {figures}.")
     if options.tensorboard:
         shown.print(f"Curves: tensorboard --logdir {escape(str(out / FOLDER))}", soft_wrap=True)
     if "test" in store.splits and len(store["test"]):

@@ -72,6 +72,7 @@ class CompareOptions:
 
     def _shared(self, *, epochs: float, seed: int, **own: Any) -> TrainOptions:
         shared: dict[str, Any] = {
+            "recipe": "single",
             "dim": self.dim,
             "batch_size": self.batch_size,
             "pool": self.pool,

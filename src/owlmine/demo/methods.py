@@ -33,6 +33,7 @@ class Method:
         """The same budget, pool, model, data order and start for every method; only loss and rates differ."""
         chosen = rates or self.rates
         return TrainOptions(
+            recipe="single",
             loss=self.loss,
             top=self.top,
             pool=POOL,

@@ -40,7 +40,8 @@ _OPTION_NAMES = (
 class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Scores every class by <encoder(x), c_y>, learned with stochastic negative mining.
 
-    Parameters left at None are what ``owlmine train`` would take, adapted to small data (``options_`` has the outcome).
+    One model, without a re-ranker. Parameters left at None are what ``owlmine train --recipe single`` would take,
+    adapted to small data (``options_`` has the outcome).
 
     loss, top, pool, kind, dim, depth, epochs, batch_size, class_rate, feature_rate, map_rate, optimiser, schedule:
         fields of ``owlmine.train.TrainOptions``.

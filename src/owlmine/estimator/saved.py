@@ -62,7 +62,9 @@ def load_classifier(cls: type[Classifier], path: str | PathLike[str]) -> Classif
         form = QueryForm(predictor.retriever.shape.dense, told["n_features_in"], mean, scale)
         if form.num_features != predictor.retriever.shape.num_features or told["target_kind"] not in KINDS:
             raise ValueError("its parts do not fit each other")
-        learner = Learner(predictor.retriever, TrainOptions(**predictor.config["options"]), form)
+        # Folders from before there were recipes do not name one.
+        options = TrainOptions(**({"recipe": "single"} | predictor.config["options"]))
+        learner = Learner(predictor.retriever, options, form)
         learner.class_counts = np.array(predictor.classes.counts)
         learner.num_points = predictor.classes.num_points
         learner.num_labels = int(learner.class_counts.sum())

@@ -46,7 +46,7 @@ def suited_options(given: dict[str, Any], size: DataSize, *, seed: int) -> Train
     Gradients are sums over a batch: every point adds to the maps, and to those features that it has. So the rate of
     the maps goes with one over the batch size, and that of features with one over the points that share a feature.
     """
-    defaults = TrainOptions()
+    defaults = TrainOptions(recipe="single")
     known = {f.name: getattr(defaults, f.name) for f in fields(TrainOptions) if f.name not in _NOT_HERE}
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(f"options has {', '.join(unknown)}; wanted some of {', '.join(known)}")
@@ -54,7 +54,7 @@ def suited_options(given: dict[str, Any], size: DataSize, *, seed: int) -> Train
     for name in ("dim", "epochs"):
         if name in chosen and not chosen[name] > 0:
             raise ValueError(f"{name} is {chosen[name]!r}; wanted above 0, or None for what suits the data")
-    defaults = TrainOptions(loss=chosen.get("loss", defaults.loss))
+    defaults = TrainOptions(recipe="single", loss=chosen.get("loss", defaults.loss))
 
     if "dim" not in chosen:
         power = 2 ** round(math.log2(4 * math.sqrt(size.num_classes)))
@@ -70,7 +70,7 @@ def suited_options(given: dict[str, Any], size: DataSize, *, seed: int) -> Train
         chosen["map_rate"] = defaults.map_rate * defaults.batch_size / batch
     if "feature_rate" not in chosen:
         chosen["feature_rate"] = defaults.feature_rate / max(batch * size.features_per_point, 1.0)
-    return TrainOptions(**{**chosen, "seed": seed, "validation": 0.0})
+    return TrainOptions(**{**chosen, "recipe": "single", "seed": seed, "validation": 0.0})
 
 
 def _typed(name: str, value: Any, default: Any) -> Any:

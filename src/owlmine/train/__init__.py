@@ -17,7 +17,7 @@ from owlmine.train.finite import NotFinite
 from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Progress, Reporter
 from owlmine.train.reporters import SilentReporter
-from owlmine.train.run_folder import check_folder, is_run_of, remove_working_files, working_in
+from owlmine.train.run_folder import check_folder, differences, remove_working_files, working_in
 from owlmine.train.stopping import Stopped
 from owlmine.train.trainer import Trainer
 
@@ -82,8 +82,10 @@ def check_run(out: Path, options: TrainOptions, *, resume: bool) -> None:
 
 def _finished_before(store: Store, out: Path, options: TrainOptions) -> Predictor:
     """A resumed run that had nothing left to do but, perhaps, to tidy up."""
-    if not is_run_of(out, store, options):
-        raise OwlmineError(f"{out}: holds a finished model of other options or data; give another folder")
+    if changed := differences(out, store, options):
+        raise OwlmineError(
+            f"{out}: holds a finished model of other options or data; give another folder ({'; '.join(changed)})"
+        )
     with working_in(out):
         remove_working_files(out)
     return load(out, device=choose_device(options.device))

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import owlmine
 from owlmine.data.store import Store
+from owlmine.model.device import choose_device
 from owlmine.model.predictor import Predictor
+from owlmine.model.retriever import ModelShape
+from owlmine.rerank import Reranker
+from owlmine.train.composition import without_open_sizes
 from owlmine.train.options import TrainOptions
 from owlmine.train.run_folder import recipe
 
@@ -13,16 +20,16 @@ def model_card(predictor: Predictor, store: Store, options: TrainOptions) -> str
     """What somebody who finds this folder wants to know."""
     shape, history = predictor.retriever.shape, predictor.config["history"]
     splits = ", ".join(f"{split['points']:,} {name}" for name, split in store.meta["splits"].items())
-    defaults = recipe(TrainOptions())
-    changed = {name: value for name, value in recipe(options).items() if value != defaults[name]}
+    changed = _changed(options, store)
     lines = [
         f"# A model that retrieves among {shape.num_classes:,} classes",
         "",
         f"Made by owlmine {owlmine.__version__} from `{predictor.config['data']['name']}`: {splits} points,"
         f" {shape.num_features:,} {store.meta['queries']} features, weighting {store.meta['weighting']['kind']}.",
         "",
-        f"{shape.num_parameters:,} parameters: {shape.kind}, dimension {shape.dim}, depth {shape.depth}."
-        f" Loss {options.loss}, top {options.top}, {options.epochs:g} epochs, seed {options.seed}.",
+        f"{shape.num_parameters:,} parameters: {_form(shape)}."
+        f" Loss {options.loss}, top {options.top}, {options.epochs:g} epochs, seed {options.seed}."
+        f"{_judged_again(predictor.reranker)}",
         "",
         "Options that differ from the defaults: "
         + (", ".join(f"{k} = {v}" for k, v in changed.items()) or "none")
@@ -31,7 +38,7 @@ def model_card(predictor: Predictor, store: Store, options: TrainOptions) -> str
     ]
     figures = [name for name in ("P@1", "P@3", "P@5") if name in history[-1]]
     if figures and "model" in history[-1]:
-        lines += _together(predictor, figures)
+        lines += _together(predictor, figures, best=options.patience > 0)
     elif figures:
         lines += [f"| epoch | loss | {' | '.join(figures)} |", "|---" * (2 + len(figures)) + "|"]
         lines += [
@@ -51,10 +58,44 @@ def model_card(predictor: Predictor, store: Store, options: TrainOptions) -> str
     return "\n".join(lines)
 
 
-def _together(predictor: Predictor, figures: list[str]) -> list[str]:
-    """Each model at its last epoch, and the whole."""
-    last = {record["model"]: record for record in predictor.config["history"]}
-    rows = [(f"model {number}", record) for number, record in last.items()]
+def _changed(options: TrainOptions, store: Store) -> dict[str, Any]:
+    """Options that are not what they would have been, had none been given."""
+    sizes = without_open_sizes(
+        replace(options, dim=0, epochs=0.0),
+        device=choose_device(options.device),
+        dense=store.meta["queries"] == "dense",
+        num_points=len(store["train"]),
+    )
+    defaults = recipe(TrainOptions()) | {"dim": sizes.dim, "epochs": sizes.epochs}
+    return {name: value for name, value in recipe(options).items() if value != defaults[name]}
+
+
+def _form(shape: ModelShape) -> str:
+    if shape.kind == "linear":
+        return "linear"
+    several = f"{shape.heads} models side by side, each " if shape.heads > 1 else ""
+    return f"{several}{shape.kind}, dimension {shape.dim // shape.heads}, depth {shape.depth}"
+
+
+def _judged_again(reranker: Reranker | None) -> str:
+    if reranker is None:
+        return ""
+    voters = reranker.neighbours
+    votes = "" if voters is None else f" and by the votes of {voters.count} neighbours, {reranker.vote_weight:g} times"
+    return (
+        f" Its {reranker.shortlist} best classes are judged again by linear classifiers, which count"
+        f" {reranker.weight:g} times{votes}."
+    )
+
+
+def _together(predictor: Predictor, figures: list[str], *, best: bool) -> list[str]:
+    """Each model at its last epoch, or at its best one where that was kept, and the whole."""
+    kept: dict[int, dict[str, Any]] = {}
+    for record in predictor.config["history"]:
+        before = kept.get(record["model"])
+        if before is None or not best or record["P@1"] > before["P@1"]:
+            kept[record["model"]] = record
+    rows = [(f"model {number}", record) for number, record in kept.items()]
     rows.append(("together" if predictor.reranker is None else "together, re-ranked", predictor.config["kept"]))
     return [
         f"|  | {' | '.join(figures)} |",

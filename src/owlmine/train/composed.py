@@ -26,16 +26,21 @@ from owlmine.train.event_file import FOLDER
 from owlmine.train.fit_reranker import RerankerFit
 from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Reporter
+from owlmine.train.reporters import SilentReporter
 from owlmine.train.run_folder import (
     MEMBERS,
-    is_run_of,
     recipe,
     remove_working_files,
+    require_run_of,
     run_description,
     working_in,
 )
 from owlmine.train.stopping import Stopped, StopSignal
+from owlmine.train.trainer import Trainer
 from owlmine.train.validate import ValidationPart, validation_part
+
+# The folder, among members and among curves, of those that learn from fewer points first.
+_REHEARSAL = "rehearsal"
 
 
 class ComposedRun:
@@ -53,6 +58,14 @@ class ComposedRun:
     ) -> None:
         self.store, self.out, self.options, self.parts, self.reporter = store, out, options, parts, reporter
         self._data_name = data_name
+        self._check()
+
+    def _check(self) -> None:
+        """Raises ValueError, before there is a folder, where no member could be trained: by making one of a single
+        dimension, which costs next to nothing."""
+        share = self.parts.rehearsal or self.options.validation
+        own = replace(self._own(0, self.options), validation=share, dim=1, kernels=False)
+        Trainer(self.store, self.out, own, SilentReporter(), data_name=self._data_name)
 
     def run(self, *, resume: bool) -> Predictor:
         with working_in(self.out):
@@ -69,11 +82,12 @@ class ComposedRun:
         """What to choose is chosen on points that a first model has left out; the model itself learns from all."""
         share = self.parts.rehearsal
         self.reporter.message(f"a rehearsal, which leaves out {share:.0%} of the training points to choose on")
-        first, mix = self._assembled(replace(self.options, validation=share), stage="rehearsal")
+        first, mix = self._assembled(replace(self.options, validation=share), stage=_REHEARSAL)
+        told = {n: first.config[n] for n in first.config if n in ("kept", "calibration", "history")}
+        del first  # which has done its work, and takes memory
         self.reporter.message("and now from all of them")
         predictor, _ = self._assembled(replace(self.options, validation=0.0), mix=mix)
-        told = ("kept", "calibration", "history")
-        predictor.config |= {name: first.config[name] for name in told if name in first.config}
+        predictor.config |= told
         predictor.config["rehearsal"] = share
         return predictor
 
@@ -81,8 +95,10 @@ class ComposedRun:
         self, options: TrainOptions, *, stage: str = "", mix: Mix | None = None
     ) -> tuple[Predictor, Mix | None]:
         """The members, side by side and re-ranked. ``mix`` where it is chosen already; back comes what was."""
-        members = [self._member(number, options, self.out / MEMBERS / stage) for number in range(self.parts.heads)]
-        predictor, part = self._joined(members), validation_part(self.store, options)
+        place, heads = self.out / MEMBERS / stage, range(self.parts.heads)
+        # Members have no name here: once they are joined, none takes memory.
+        predictor = self._joined([self._member(number, options, place) for number in heads])
+        part = validation_part(self.store, options)
         if self.parts.shortlist:
             predictor.reranker, mix = self._reranker(predictor, part, mix)
         ranked = rank_points(predictor, part)
@@ -94,8 +110,7 @@ class ComposedRun:
     def _start(self, *, resume: bool) -> None:
         run_file = self.out / "run.json"
         if resume:
-            if not is_run_of(self.out, self.store, self.options):
-                raise OwlmineError(f"{run_file}: tells of other options or data; resume with the same, or train anew")
+            require_run_of(self.out, self.store, self.options)
             return
         try:
             remove_unfinished(self.out)
@@ -106,20 +121,22 @@ class ComposedRun:
     def _member(self, number: int, options: TrainOptions, place: Path) -> Predictor:
         from owlmine.train import train  # which takes this module for runs like this
 
-        heads, folder = self.parts.heads, place / str(number)
-        # Seeds of their own, which no member of a run with another seed has.
-        seed = (options.seed * heads + number) % 2**32
-        own = replace(options, recipe="single", heads=0, shortlist=0, neighbours=0, seed=seed)
-        if heads > 1:
-            self.reporter.message(f"model {number + 1} of {heads}")
+        folder = place / str(number)
+        if self.parts.heads > 1:
+            self.reporter.message(f"model {number + 1} of {self.parts.heads}")
         return train(
             self.store,
             folder,
-            own,
+            self._own(number, options),
             resume=(folder / "run.json").exists(),
             reporter=self.reporter,
             data_name=self._data_name,
         )
+
+    def _own(self, number: int, options: TrainOptions) -> TrainOptions:
+        """Of a member. It has a seed of its own, which no member of a run with another seed has."""
+        seed = (options.seed * self.parts.heads + number) % 2**32
+        return replace(options, recipe="single", heads=0, shortlist=0, neighbours=0, seed=seed)
 
     def _joined(self, members: list[Predictor]) -> Predictor:
         retriever = members[0].retriever
@@ -141,9 +158,11 @@ class ComposedRun:
         lines = [json.dumps(record) + "\n" for record in predictor.config["history"]]
         try:
             write_text(self.out / "metrics.jsonl", "".join(lines))
-            for events in sorted((self.out / MEMBERS).glob(f"*/{FOLDER}")):
-                (self.out / FOLDER).mkdir(exist_ok=True)
-                events.replace(self.out / FOLDER / f"model-{int(events.parent.name) + 1}")
+            for stage in ("", _REHEARSAL):
+                for events in sorted((self.out / MEMBERS / stage).glob(f"[0-9]*/{FOLDER}")):
+                    place = self.out / FOLDER / stage / f"model-{int(events.parent.name) + 1}"
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    events.replace(place)
         except OSError as error:
             self.reporter.message(f"{self.out}: metrics or curves are not kept: {error.strerror}")
 

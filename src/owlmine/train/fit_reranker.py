@@ -44,6 +44,8 @@ _BLOCK_ROWS = 4096
 _POWERS = (2.0, 4.0, 16.0)
 # Vectors of training points beyond this are not kept.
 _MOST_VECTOR_BYTES = 4 << 30
+# Training points below which there are no propensities.
+_FEWEST_POINTS = 3
 
 Tell = Callable[[str], None]
 
@@ -76,7 +78,9 @@ class RerankerFit:
         mostly is good."""
         pairs = self._pairs()
         if mix is not None or not len(self._part):
-            mix = mix or Mix()
+            if mix is None:
+                mix = Mix()
+                self._tell(f"{mix.told}, as there are no validation points to choose by")
             ranker = self._classifiers(pairs, mix.cost)
             points = None if mix.kind is None else self._points(mix.kind)
         else:
@@ -119,7 +123,9 @@ class RerankerFit:
 
     def _classifiers(self, pairs: MinedPairs, cost: float) -> LinearRanker:
         shape = self._predictor.retriever.shape
-        self._tell(f"a linear classifier for each of {shape.num_classes:,} classes, from {len(pairs):,} pairs")
+        self._tell(
+            f"a linear classifier for each of {shape.num_classes:,} classes, from {len(pairs):,} pairs, cost {cost:g}"
+        )
         beat = Heartbeat(self._tell, "classifiers", shape.num_classes)
 
         def progress(done: int, total: int) -> None:
@@ -197,6 +203,9 @@ class RerankerFit:
 
 
 def _rarities(predictor: Predictor) -> Float32:
-    """[K] logarithms of inverse propensities: 0 for a class that is always marked where it fits."""
+    """[K] logarithms of inverse propensities: 0 for a class that is always marked where it fits, and for all where
+    points are too few to tell."""
+    if predictor.classes.num_points < _FEWEST_POINTS:
+        return np.zeros(len(predictor.classes.counts), np.float32)
     weights_K = inverse_propensities(predictor.classes.counts, predictor.classes.num_points)
     return np.log(weights_K).astype(np.float32)

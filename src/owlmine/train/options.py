@@ -13,7 +13,7 @@ from owlmine.train.suited_settings import suited_setting
 # Losses that the trainer can feed: those of one positive and a pool, or of one positive and all classes.
 TRAINABLE = tuple(name for name, entry in LOSSES.items() if entry.inputs in ("pool", "classes"))
 SCHEDULES = ("linear", "cosine", "constant")
-RECIPES = ("single", "best")
+RECIPES = ("best", "single")
 OPTIMISERS = ("sgd", "adaptive")
 MAX_POOL = 32_768
 SINGLE_DIM, SINGLE_EPOCHS = 512, 15.0
@@ -27,13 +27,14 @@ _run = partial(option, group="Run")
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How a model is trained: by default a softmax over the hardest classes of a pool, from a warm start.
+    """How a model is trained: by default by the best recipe, one or more models whose shortlist is judged again, each
+    under a softmax over the hardest classes of a pool, from a warm start.
 
-    ``loss="bowl"`` is the paper's loss.
+    ``recipe="single"`` is one model and nothing else, ``loss="bowl"`` the paper's loss.
 
     What a 0 leaves open (``top``, ``scale`` and the rates) has the number that suits the loss once this is made, and
-    ``dim`` and ``epochs`` that of a single model; the best recipe leaves these two open until the device is known.
-    ``dataclasses.replace`` keeps those numbers, whatever the new loss.
+    with ``recipe="single"`` so have ``dim`` and ``epochs``; the best recipe leaves these two open until the device and
+    the data are known. ``dataclasses.replace`` keeps those numbers, whatever the new loss or recipe.
     """
 
     loss: str = _loss("mined-softmax", f"Loss: {', '.join(TRAINABLE)}.")
@@ -47,7 +48,7 @@ class TrainOptions:
     power: float = _loss(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
     tail: float = _loss(0.0, "Least weight of every negative of the pool.")
     exclude_known: bool = _loss(True, "Do not count the other labels of a point as negatives (the paper does).")
-    epochs: float = _steps(0.0, "Visits to each training point (0: 15, or what the recipe says).")
+    epochs: float = _steps(0.0, "Visits to each training point (0: what the recipe says, 15 for a single model).")
     batch_size: int = _steps(256, "Points per step.")
     class_rate: float = _steps(0.0, "Step size of class vectors (0: what suits the loss).")
     feature_rate: float = _steps(0.0, "Step size of feature vectors (0: what suits the loss).")
@@ -57,14 +58,15 @@ class TrainOptions:
     schedule: str = _steps("linear", "How step sizes fall: linear (to 0), cosine or constant.")
     warm_start: bool = _steps(True, "Start class vectors from the mean vector of their training points.")
     kind: str = _model("embedding", "Model: embedding (the paper's), or linear (no hidden layer).")
-    dim: int = _model(0, "Dimension of query and class vectors (0: 512, or what the recipe says).")
+    dim: int = _model(0, "Dimension of query and class vectors (0: what the recipe says, 512 for a single model).")
     depth: int = _model(1, "Linear maps behind the feature table.")
     heads: int = _model(0, "Models trained one after the other and put side by side (0: what the recipe says).")
     shortlist: int = _model(0, "Best classes of a query that linear classifiers score again (0: what the recipe says).")
     neighbours: int = _model(0, "Nearest training points that vote on the shortlist (0: what the recipe says).")
     recipe: str = _run(
-        "single",
-        "single: one model. best: a re-ranker, and several models side by side on a GPU or where points are few.",
+        "best",
+        "best: a re-ranker behind the model, and several models on a GPU or where points are few. single: one model"
+        " alone, the paper's form.",
     )
     validation: float = _run(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
     validation_block: int = _run(1, "Neighbouring points of train that are cut off together.")
@@ -82,7 +84,7 @@ class TrainOptions:
         for name, value in vars(suited_setting(self.loss)).items():
             if getattr(self, name) == 0:
                 object.__setattr__(self, name, value)
-        # The best recipe goes by the device, which is not known here.
+        # The best recipe goes by the device and the data, which are not known here.
         if self.recipe != "best":
             object.__setattr__(self, "dim", self.dim or SINGLE_DIM)
             object.__setattr__(self, "epochs", self.epochs or SINGLE_EPOCHS)
@@ -106,7 +108,7 @@ class TrainOptions:
             ("optimiser", self.optimiser in OPTIMISERS, f"one of {', '.join(OPTIMISERS)}"),
             ("schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
             ("heads", self.heads >= 0, "0 or more"),
-            ("heads", self.heads <= 1 or self.kind == "embedding", "0 or 1 with a linear model"),
+            ("heads", self.heads <= 1 or self.kind != "linear", "0 or 1 with a linear model"),
             ("shortlist", self.shortlist >= 0, "0 or more"),
             ("neighbours", self.neighbours >= 0, "0 or more"),
             ("recipe", self.recipe in RECIPES, f"one of {', '.join(RECIPES)}"),

@@ -28,14 +28,16 @@ class LineReporter:
     """A line when an epoch ends, and one every few seconds in between."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._last = console, time.monotonic()
+        self._console, self._last, self._step = console, time.monotonic(), 0
         # An epoch brings figures of its own, so another object tells that one has ended.
         self._validated: dict[str, float] | None = None
 
     def progress(self, progress: RunProgress) -> None:
         now = time.monotonic()
-        if self._validated is None:
+        # None of this run so far: the first of all, or the next of models that are put side by side.
+        if self._validated is None or progress.step < self._step:
             self._validated = progress.validation
+        self._step = progress.step
         if progress.validation is self._validated and now - self._last < _LINE_SECONDS:
             return
         self._last, self._validated = now, progress.validation

@@ -35,14 +35,30 @@ def run_description(store: Store, options: TrainOptions) -> str:
 
 def is_run_of(out: Path, store: Store, options: TrainOptions) -> bool:
     """Whether the folder's run, finished or not, is one of these options and data."""
+    return not differences(out, store, options)
+
+
+def differences(out: Path, store: Store, options: TrainOptions) -> list[str]:
+    """How these options and data differ from those of the folder's run, in words."""
     try:
         told = json.loads((out / "run.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    if isinstance(told, dict) and isinstance(told.get("options"), dict):
-        # Options that came later had no effect then, which is what their defaults stand for.
-        told["options"] = recipe(TrainOptions()) | told["options"]
-    return bool(told == json.loads(run_description(store, options)))
+        # Options that came later had no effect then, which is what their defaults stand for in a single model.
+        then, data = recipe(TrainOptions(recipe="single")) | told["options"], told["data"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return ["run.json cannot be read"]
+    now = recipe(options)
+    changed = [name for name in then | now if name not in then or name not in now or then[name] != now[name]]
+    found = [f"{name} is {now.get(name)!r}, was {then.get(name)!r}" for name in changed]
+    return found if data == store.meta["checksum"] else [*found, "the data are others"]
+
+
+def require_run_of(out: Path, store: Store, options: TrainOptions) -> None:
+    """Raises OwlmineError unless the folder's run may go on with these options and data."""
+    if changed := differences(out, store, options):
+        raise OwlmineError(
+            f"{out / 'run.json'}: tells of other options or data; resume with the same, or train anew"
+            f" ({'; '.join(changed)})"
+        )
 
 
 def check_folder(out: Path, *, resume: bool) -> None:

@@ -30,7 +30,7 @@ from owlmine.train.optimizers import rate_factor
 from owlmine.train.options import TrainOptions
 from owlmine.train.pool_growth import LOOK_EVERY, PoolGrowth, pool_growth
 from owlmine.train.progress import Clock, Progress, Reporter, RunSize
-from owlmine.train.run_folder import is_run_of, recipe, remove_working_files, run_description, working_in
+from owlmine.train.run_folder import recipe, remove_working_files, require_run_of, run_description, working_in
 from owlmine.train.stopping import Stopped, StopSignal
 from owlmine.train.validate import validation_part
 from owlmine.train.warm_start import warm_start
@@ -86,8 +86,8 @@ class Trainer:
 
     def _start(self, *, resume: bool) -> None:
         run_file = self.out / "run.json"
-        if resume and not is_run_of(self.out, self.store, self.options):
-            raise OwlmineError(f"{run_file}: tells of other options or data; resume with the same, or train anew")
+        if resume:
+            require_run_of(self.out, self.store, self.options)
         checkpoint, complaints = self._checkpoints.newest() if resume else (None, [])
         for complaint in complaints:
             self.reporter.message(complaint)
