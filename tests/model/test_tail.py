@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.data import Store, SyntheticOptions, synthesize
+from owlmine.data import ConvertOptions, Store, SyntheticOptions, convert, synthesize
 from owlmine.errors import OwlmineError
 from owlmine.evaluate import inverse_propensities
 from owlmine.evaluate.propensity import PropensityConstants
@@ -49,6 +49,14 @@ def test_nothing_changes_without_strength(store: Store, predictor: Predictor) ->
     predictor.lift_tail(0.0)
     for found, wanted in zip(predictor.top(queries, 5), before, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_model_of_two_points_has_no_propensities_and_needs_none(tmp_path: Path) -> None:
+    points = ["red apple", "blue sky"], [["fruit"], ["weather"]]
+    store = convert({"train": points}, tmp_path / "store", ConvertOptions(min_df=1, max_df=1.0))
+    predictor = train(store, tmp_path / "model", TrainOptions(recipe="single", dim=4, epochs=1, device="cpu"))
+    predictor.lift_tail(0.0)
+    assert predictor.tail == 0
 
 
 def test_precision_is_traded_for_propensity_scored_precision(store: Store, predictor: Predictor) -> None:

@@ -143,9 +143,10 @@ class Predictor:
                 "the model tells no probabilities, so rare classes cannot be lifted; train with validation"
             )
         self.tail = strength
-        self._inverse_propensities = inverse_propensities(
-            self.classes.counts, self.classes.num_points, constants=constants
-        )
+        if strength:
+            self._inverse_propensities = inverse_propensities(
+                self.classes.counts, self.classes.num_points, constants=constants
+            )
 
     def _ranked(
         self, features: SparseRows | NDArray[Any], k: int, among: NDArray[np.int64] | None = None
