@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 import owlmine
 from owlmine.data.rows import SparseRows
+from owlmine.model import added_classes
 from owlmine.model.added_classes import add_classes
-from owlmine.model.examples import Examples
+from owlmine.model.examples import PLACES, Examples
+from owlmine.model.left_out import left_out_ranks
+from owlmine.model.new_classes import QuerySpace
 from owlmine.model.new_classifiers import FeatureEvidence, FeatureSpace, with_classifiers
 from owlmine.rerank import LinearRanker
 
@@ -90,6 +95,41 @@ def test_against_loops(seed: int, num_examples: int, num_new: int, scale: float)
         assert score == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), num_examples=st.integers(2, 7), num_new=st.integers(1, 3))
+def test_left_out_ranks_by_vectors_and_features_against_loops(seed: int, num_examples: int, num_new: int) -> None:
+    random, dim, num_known = np.random.default_rng(seed), 4, 9
+    classes = torch.from_numpy(random.normal(size=(num_known, dim)))
+    examples = torch.from_numpy(random.normal(size=(num_examples, dim)))
+    features = sparse(random.random((num_examples, NUM_FEATURES)) * (random.random((num_examples, NUM_FEATURES)) < 0.7))
+    labels = random.random((num_examples, num_new)) < 0.7
+    rows, own = np.nonzero(labels)
+    vectors = QuerySpace.of(classes, torch.ones(num_known), examples, level=1.0, caution=1.5)
+    space, unnamed = FeatureSpace.of(RANKER, features, length=0.7), np.zeros(num_new, bool)
+
+    def evidence(rows: np.ndarray, own: np.ndarray) -> FeatureEvidence:
+        return FeatureEvidence.of(space, features, rows, own, names=None, named_C=unnamed, name_weight=0.0)
+
+    sums = torch.from_numpy(labels.T.astype(float)) @ examples
+    known = (examples @ classes.T).topk(PLACES, dim=1).values
+    floor = known[:, -1]
+    ranks = left_out_ranks(vectors, examples, rows, own, sums, known, by_features=evidence(rows, own), floor_N=floor)
+    for rank, row, new in zip(ranks.tolist(), rows.tolist(), own.tolist(), strict=True):
+        if labels[:, new].sum() == 1:
+            assert rank == 0
+            continue
+        others = rows != row
+        made = torch.from_numpy((labels & (np.arange(num_examples) != row)[:, None]).T.astype(float)) @ examples
+        by_vector = vectors.class_vectors(made) @ examples[row]
+        left = evidence(rows[others], own[others])
+        scores = by_vector + torch.from_numpy((left.classifiers @ space.rows(features)[row].T).toarray()[:, 0])
+        there = [c for c in range(num_new) if c != new and (labels[:, c].sum() > labels[row, c] or not labels[row, c])]
+        rivals = torch.cat([scores[there], known[row]])
+        least, most = (1 + int((rivals > scores[new] + slack).sum()) for slack in (1e-4, -1e-4))
+        listed = [bool(by_vector[new] + slack >= floor[row]) for slack in (1e-9, -1e-9)]
+        assert (any(listed) and (least <= rank <= most or rank > PLACES < most)) or (not all(listed) and rank > PLACES)
+
+
 def test_classifiers_come_behind_the_known_ones() -> None:
     new = csr_matrix(np.array([[0, 0, 0, 1.5, 0, 0], [0] * 6, [2.0, 0, 0, 0, 0, 3.0]]))
     wider = with_classifiers(RANKER, new)
@@ -124,6 +164,63 @@ def test_what_features_add_in_a_grown_model() -> None:
     assert weights[:-1].tolist() == [1.0] * (num_classes - 1)
     expected = by_vector * weights[-1] + after.reranker.weight * np.array([near, far]) + after.reranker.offsets_K[-1]
     np.testing.assert_allclose(scores[ids == number], expected, rtol=1e-4)
+
+
+def test_the_score_of_a_new_class_by_its_formula() -> None:
+    before = owlmine.load(composed_model())
+    examples = Examples.of(before, *texts_of("new", PAIRED))
+    after, asked = add_classes(before, examples).predictor, examples.queries
+    assert before.reranker is not None
+    assert after.reranker is not None
+    assert asked.features is not None
+    counts = torch.from_numpy(np.array(before.classes.counts)).float()
+    known = before.retriever.classes.weight
+    space = QuerySpace.of(known, counts, asked.vectors_ND, level=float(asked.level_N.mean()))
+    features = FeatureSpace.of(before.reranker.ranker, asked.features, length=21 * space.length)
+    evidence = FeatureEvidence.of(
+        features,
+        asked.features,
+        examples.rows_P,
+        examples.classes_P,
+        names=None,
+        named_C=np.zeros(1, bool),
+        name_weight=0.0,
+    )
+    vector = space.class_vectors(asked.vectors_ND.sum(dim=0, keepdim=True))
+    # Long, so as to be listed; and judged by less.
+    torch.testing.assert_close(after.retriever.classes.weight[-1:], 0.8 * 1.5 * vector)
+    scores, ids = after.top(asked.features, len(after.classes.keys))
+    wanted = 0.8 * (asked.vectors_ND @ vector.T)[:, 0].numpy() + evidence.scores(np.arange(len(PAIRED)))[:, 0]
+    wanted += float(asked.lift_N.mean())
+    found = [row[numbers == len(before.classes.keys)][0] for row, numbers in zip(scores, ids, strict=True)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_left_out_examples_are_listed_by_the_long_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    floors = []
+
+    def ranks(*given: Any, floor_N: torch.Tensor, **options: Any) -> Any:  # noqa: N803 (named as it is called)
+        floors.append(floor_N)
+        return left_out_ranks(*given, floor_N=floor_N, **options)
+
+    monkeypatch.setattr(added_classes, "left_out_ranks", ranks)
+    model = owlmine.load(composed_model())
+    examples = Examples.of(model, *texts_of("new", PAIRED))
+    add_classes(model, examples)
+    torch.testing.assert_close(floors, [examples.queries.floor_N / 1.5])
+
+
+def test_a_second_addition_goes_by_the_trained_classes() -> None:
+    before = owlmine.load(composed_model())
+    first = Examples.of(before, *texts_of("new", PAIRED)).queries
+    after = add_classes(before, Examples.of(before, *texts_of("new", PAIRED))).predictor
+    # The class that was added is ahead of trained ones for these very texts.
+    ids = after.shortlist(after.prepare(PAIRED), 2)[1]
+    assert (ids == len(before.classes.keys)).any()
+    second = Examples.of(after, *texts_of("newer", PAIRED)).queries
+    for part in ("level_N", "lift_N", "floor_N"):
+        torch.testing.assert_close(getattr(second, part), getattr(first, part))
+    assert torch.isfinite(first.floor_N).all()
 
 
 def test_a_re_ranker_in_which_features_do_not_count() -> None:

@@ -67,7 +67,7 @@ def add_classes_command(
 
     Labels that the model does not know are the new classes; those it knows are
     passed over. Tells how well the new classes are found: each example in turn
-    is ranked with the vector that the others of its class make.
+    is ranked by what the others of its class make.
     """
     from owlmine.model.added_classes import add_classes
     from owlmine.model.added_folder import check_new_folder, save_added

@@ -53,7 +53,8 @@ class Addition:
     """Whether a name has a part in its vector."""
     classes_P: Int64
     ranks_P: Int64
-    """Of each example in turn, left out of the vector of its class; 0 where the class has no other."""
+    """Of each example in turn, left out of its class; 0 where the class has no other. Beyond ``PLACES`` a rank only
+    tells that it is."""
     unknown: tuple[str, ...]
     """Classes that were not added: the model knows no feature of their examples and no word of their names."""
     known_names: int
@@ -79,10 +80,11 @@ def add_classes(
     caution: float = CAUTION,
     source: str = "",
 ) -> Addition:
-    """Gives new classes vectors, without training. ``predictor`` itself does not change.
+    """Gives new classes vectors, and in a re-ranked model classifiers, without training.
 
-    ``names`` by key: of classes with examples or, where the model takes text, without. In a model that takes text they
-    have a part in the vectors. Names of known classes do not count. ``source`` is for the record in ``config.json``.
+    ``predictor`` itself does not change. ``names`` by key: of classes with examples or, where the model takes text,
+    without; there they have a part in what the class gets. Names of known classes do not count. ``source`` is for the
+    record in ``config.json``.
     """
     evidence = _gather(predictor, examples, {} if names is None else names)
     known_C = evidence.sums_CD.any(dim=1).cpu().numpy()
@@ -98,17 +100,20 @@ def add_classes(
     by_features = _by_features(predictor, evidence, space.length)
     if by_features is not None:
         space = replace(space, length=_DENSE_SHARE * space.length)
-    lift = float(queries.lift_N.mean())
-    best_NT = queries.best_NT - lift
+    lift, reach = float(queries.lift_N.mean()), 1.0 if by_features is None else _REACH
     ranks_P = left_out_ranks(
-        space, queries.vectors_ND, evidence.rows_P, classes_P, evidence.sums_CD, best_NT, by_features=by_features
+        space,
+        queries.vectors_ND,
+        evidence.rows_P,
+        classes_P,
+        evidence.sums_CD,
+        queries.best_NT - lift,
+        by_features=by_features,
+        floor_N=queries.floor_N / reach,
     )
     told = {**({} if examples is None else examples.names), **({} if names is None else names)}
     words = [told.get(key, key) for key in keys]
-    vectors_CD = space.class_vectors(evidence.sums_CD)
-    if by_features is not None:
-        vectors_CD *= _REACH
-    grown = _grown(predictor, vectors_CD, keys, words, counts_C)
+    grown = _grown(predictor, reach * space.class_vectors(evidence.sums_CD), keys, words, counts_C)
     if predictor.reranker is not None:
         grown.reranker = _wider(predictor.reranker, len(keys), lift, by_features)
     addition = Addition(grown, keys, counts_C, evidence.named_C, classes_P, ranks_P, unknown, evidence.known_names)

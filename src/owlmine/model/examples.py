@@ -39,6 +39,8 @@ class ScoredQueries:
     """The score by vectors alone of the known class in the last of these places, or higher up where classes are few."""
     lift_N: Tensor
     """What a re-ranker adds to the score of the same class; 0 where the model has none."""
+    floor_N: Tensor
+    """The score by vectors of the last known class that a re-ranker judges; -inf where that is every class."""
     features: SparseRows | None = field(default=None, kw_only=True)
     """The queries themselves, where the model has a re-ranker."""
 
@@ -67,7 +69,7 @@ class ScoredQueries:
 
     @property
     def _parts(self) -> tuple[Tensor, ...]:
-        return self.vectors_ND, self.best_NT, self.level_N, self.lift_N
+        return self.vectors_ND, self.best_NT, self.level_N, self.lift_N, self.floor_N
 
 
 def _scored(predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[Tensor, ...]:
@@ -77,14 +79,17 @@ def _scored(predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[
     trained = None if weights_K is None else np.flatnonzero(weights_K == 1)
     num_trained = num_classes if trained is None else len(trained)
     place = min(PLACES, max(num_trained // 10, 1)) - 1
-    scores, ids = predictor.shortlist(features, min(PLACES, num_trained), among=trained)
-    best, level = scores, scores[:, place : place + 1]
-    lift = np.zeros_like(level)
+    listed = PLACES if predictor.reranker is None else max(PLACES, predictor.reranker.shortlist)
+    scores, ids = predictor.shortlist(features, min(listed, num_trained), among=trained)
+    best, level = scores[:, :PLACES], scores[:, place]
+    lift, floor = np.zeros_like(level), np.full_like(level, -np.inf)
     if predictor.reranker is not None:
         assert isinstance(features, SparseRows)
-        lift = predictor.reordered(features, level, ids[:, place : place + 1])[0] - level
+        lift = predictor.reordered(features, level[:, None], ids[:, place : place + 1])[0][:, 0] - level
         best, _ = predictor.top(features, min(PLACES, num_classes))
-    told = (torch.from_numpy(np.array(part)).to(retriever.device) for part in (best, level[:, 0], lift[:, 0]))
+        if predictor.reranker.shortlist < num_trained:
+            floor = scores[:, predictor.reranker.shortlist - 1]
+    told = (torch.from_numpy(np.array(part)).to(retriever.device) for part in (best, level, lift, floor))
     return retriever.encode(query_batch(features, retriever.device)), *told
 
 

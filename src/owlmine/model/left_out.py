@@ -27,18 +27,20 @@ def left_out_ranks(
     best_NT: Tensor,
     *,
     by_features: FeatureEvidence | None = None,
+    floor_N: Tensor | None = None,
 ) -> Int64:
     """The rank of each pair's class for its example; 0 where the class has no other example.
 
     ``rows_P`` ascend. ``sums_CD``: the sum of examples, and perhaps of a name, of each class. ``best_NT``: the T best
     scores of known classes for each example, best first; a rank up to T is exact, one beyond it only tells that it is.
     New classes compete as they are, but those of the example itself have left it out as well. ``by_features`` is what a
-    re-ranker adds; the ranks are then those of a shortlist of all classes.
+    re-ranker adds, to classes whose vector alone scores at least ``floor_N``: others have a rank beyond T.
     """
     assert (np.diff(rows_P) >= 0).all()
     judged_P = np.bincount(classes_P, minlength=len(sums_CD))[classes_P] >= 2
     white_ND, directions_CD = space.whiten(examples_ND), space.directions(sums_CD)
     scores_P = _left_out_scores(space, white_ND, rows_P, classes_P, space.whiten(sums_CD))
+    listed_P = np.ones(len(rows_P), bool) if floor_N is None else (scores_P >= floor_N.cpu()[rows_P]).numpy()
     if by_features is not None:
         scores_P += torch.from_numpy(by_features.left_out_scores(rows_P, classes_P)).to(scores_P)
     scores_P[torch.from_numpy(~judged_P)] = -torch.inf
@@ -57,6 +59,7 @@ def left_out_ranks(
         scores_B = scores_P[torch.from_numpy(block), None]
         better_B = (best_NT[rows_B].cpu() > scores_B).sum(dim=1) + (rivals_BC > scores_B).sum(dim=1)
         ranks_P[block] = 1 + better_B.numpy()
+    ranks_P[judged_P & ~listed_P] += best_NT.shape[1]
     return ranks_P
 
 

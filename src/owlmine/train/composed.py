@@ -62,7 +62,7 @@ class ComposedRun:
 
     def _check(self) -> None:
         """Raises ValueError, before there is a folder, where no member could be trained: by making one of a single
-        dimension, which costs next to nothing."""
+        dimension, which costs next to nothing (a linear model has no dimension, and is made as it is)."""
         share = self.parts.rehearsal or self.options.validation
         own = replace(self._own(0, self.options), validation=share, dim=1, kernels=False)
         Trainer(self.store, self.out, own, SilentReporter(), data_name=self._data_name)
