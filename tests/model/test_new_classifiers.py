@@ -199,7 +199,7 @@ def test_the_score_of_a_new_class_by_its_formula() -> None:
 def test_left_out_examples_are_listed_by_the_long_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     floors = []
 
-    def ranks(*given: Any, floor_N: torch.Tensor, **options: Any) -> Any:  # noqa: N803 (named as it is called)
+    def ranks(*given: Any, floor_N: torch.Tensor, **options: Any) -> Any:
         floors.append(floor_N)
         return left_out_ranks(*given, floor_N=floor_N, **options)
 
