@@ -1,4 +1,4 @@
-"""How well new classes are found: each example is ranked with the vector that the others of its class make.
+"""How well new classes are found: each example is ranked by what the others of its class make.
 
 Shapes: N examples, C new classes, P pairs of an example and a class of its, D dimension, B pairs of a block, T best
 known classes.
