@@ -83,14 +83,15 @@ def _scored(predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[
     scores, ids = predictor.shortlist(features, min(listed, num_trained), among=trained)
     best, level = scores[:, :PLACES], scores[:, place]
     lift, floor = np.zeros_like(level), np.full_like(level, -np.inf)
+    vectors = retriever.encode(query_batch(features, retriever.device))
     if predictor.reranker is not None:
         assert isinstance(features, SparseRows)
-        lift = predictor.reordered(features, level[:, None], ids[:, place : place + 1])[0][:, 0] - level
+        lift = predictor.reranker.reorder(features, vectors, level[:, None], ids[:, place : place + 1])[0][:, 0] - level
         best, _ = predictor.top(features, min(PLACES, num_classes))
         if predictor.reranker.shortlist < num_trained:
             floor = scores[:, predictor.reranker.shortlist - 1]
     told = (torch.from_numpy(np.array(part)).to(retriever.device) for part in (best, level, lift, floor))
-    return retriever.encode(query_batch(features, retriever.device)), *told
+    return vectors, *told
 
 
 @dataclass(frozen=True)

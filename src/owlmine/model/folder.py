@@ -103,7 +103,7 @@ def _reranker(config: dict[str, Any], tensors: dict[str, dict[str, Tensor]], sha
     if _RERANKER not in config:
         return None
     reranker = Reranker.from_parts(config[_RERANKER], tensors[_RERANKER])
-    sizes = reranker.ranker.num_classes, reranker.ranker.num_features
+    sizes = reranker.ranker.shape
     if sizes != (shape.num_classes, shape.num_features) or shape.dense:
         raise ValueError(f"a re-ranker of {sizes[0]} classes and {sizes[1]} features; config.json tells of {shape}")
     _check_neighbours(reranker.neighbours, shape)

@@ -21,6 +21,7 @@ from owlmine.evaluate.propensity import PropensityConstants, inverse_propensitie
 from owlmine.mining import hardest
 from owlmine.model.calibration import Calibration
 from owlmine.model.encoder import query_batch
+from owlmine.model.named_lists import with_named
 from owlmine.model.retriever import Retriever
 from owlmine.model.tail import SHORTLIST, lifted_order
 from owlmine.rerank.reranker import Reranker
@@ -157,23 +158,32 @@ class Predictor:
         assert isinstance(features, SparseRows)
         available = self.retriever.shape.num_classes if among is None else len(np.unique(among))
         listed = min(max(k, self.reranker.shortlist), available)
-        found = self.shortlist(features, listed, among=among)
-        scores, ids = self.reordered(features, *found)
-        return scores[:, :k], ids[:, :k]
-
-    def reordered(
-        self, features: SparseRows, scores: NDArray[np.float32], ids: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """What the re-ranker makes of shortlists, block by block: it wants the vectors of the queries too."""
-        assert self.reranker is not None
-        retriever, parts = self.retriever, [(scores[:0], ids[:0])]
+        scores, ids = self.shortlist(features, listed, among=among)
+        parts = [(scores[:0, :k], ids[:0, :k])]
         for start in range(0, len(features), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
-            vectors, neighbours = None, self.reranker.neighbours
-            if neighbours is not None and neighbours.sees_vectors:
-                vectors = retriever.encode(query_batch(features[block], retriever.device))
-            parts.append(self.reranker.reorder(features[block], vectors, scores[block], ids[block]))
+            again = self._judged_again(self.reranker, features[block], scores[block], ids[block], among)
+            # Behind the first ``listed`` there may be empty places.
+            parts.append((again[0][:, :k], again[1][:, :k]))
         return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts])
+
+    def _judged_again(
+        self,
+        reranker: Reranker,
+        features: SparseRows,
+        scores: NDArray[np.float32],
+        ids: NDArray[np.int64],
+        among: NDArray[np.int64] | None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Shortlists and what names suggest, in the re-ranker's order. Queries are encoded once more where that needs
+        their vectors."""
+        vectors, names = None, reranker.names
+        if reranker.sees_vectors or names is not None:
+            vectors = self.retriever.encode(query_batch(features, self.retriever.device))
+        if names is not None:
+            assert vectors is not None
+            scores, ids = with_named(self.retriever, names, features, vectors, scores, ids, among=among)
+        return reranker.reorder(features, vectors, scores, ids)
 
     def shortlist(
         self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None

@@ -1,9 +1,10 @@
-"""A shortlist judged again: sparse linear classifiers that learn from what the dense model confuses, and
-the nearest training points."""
+"""A shortlist judged again: sparse linear classifiers that learn from what the dense model confuses, the nearest
+training points, and the names of classes."""
 
 from owlmine.rerank.dense_points import DensePoints
 from owlmine.rerank.linear_ranker import LinearRanker
 from owlmine.rerank.mined_pairs import MinedPairs
+from owlmine.rerank.name_matches import NameMatches
 from owlmine.rerank.neighbours import Neighbours
 from owlmine.rerank.options import LinearOptions
 from owlmine.rerank.reranker import Reranker
@@ -15,6 +16,7 @@ __all__ = [
     "LinearOptions",
     "LinearRanker",
     "MinedPairs",
+    "NameMatches",
     "Neighbours",
     "Reranker",
     "SparsePoints",

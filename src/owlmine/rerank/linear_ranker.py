@@ -65,6 +65,11 @@ class LinearRanker:
         return len(self.biases_K)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Classes and features."""
+        return self.num_classes, self.num_features
+
+    @property
     def num_bytes(self) -> int:
         """Memory of the arrays."""
         return sum(array.nbytes for array in (self.offsets_K1, self.features, self.weights, self.biases_K))

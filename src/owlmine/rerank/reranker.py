@@ -1,5 +1,5 @@
-"""The dense model's shortlist in a new order: its score, a share of the linear one, the votes of neighbours, and an
-offset of the class.
+"""The dense model's shortlist in a new order: its score, a share of the linear one, the votes of neighbours, how far
+the query spells the name of the class, and an offset of the class.
 
 Shapes: N queries, S places of a shortlist, K classes.
 """
@@ -17,17 +17,19 @@ from torch import Tensor
 
 from owlmine.data.rows import Float32, SparseRows
 from owlmine.rerank.linear_ranker import LinearRanker
+from owlmine.rerank.name_matches import NameMatches
 from owlmine.rerank.neighbours import Neighbours
 
 _OFFSETS = "class_offsets"
 _DENSE_WEIGHTS = "dense_weights"
 _NEIGHBOURS = "neighbours"
+_NAMES = "names"
 
 
 @dataclass(frozen=True, eq=False)
 class Reranker:
-    """score = dense score + ``weight`` * linear score + ``vote_weight`` * votes + offset, for the ``shortlist`` best
-    classes of the dense model.
+    """score = dense score + ``weight`` * linear score + ``vote_weight`` * votes + ``name_weight`` * match of the name +
+    offset, for the ``shortlist`` best classes of the dense model, and for those that names suggest.
 
     The offsets lift rare classes: both models have seen little of them, and score them too low. Where there are
     ``dense_weights_K``, the dense score of a class counts so many times: classes that were added later have long
@@ -41,6 +43,8 @@ class Reranker:
     neighbours: Neighbours | None = None
     vote_weight: float = 0.0
     dense_weights_K: Float32 | None = None
+    names: NameMatches | None = None
+    name_weight: float = 0.0
 
     def __post_init__(self) -> None:
         if self.offsets_K.shape != (self.ranker.num_classes,) or not np.isfinite(self.offsets_K).all():
@@ -54,11 +58,19 @@ class Reranker:
             raise ValueError(
                 f"dense weights have the shape {given}; wanted a number above 0 for each of {wanted} classes"
             )
-        for whose, weight in (("the linear model", self.weight), ("neighbours", self.vote_weight)):
+        if self.names is not None and self.names.ranker.shape != self.ranker.shape:
+            raise ValueError(f"names of {self.names.ranker.shape} classes and features; wanted {self.ranker.shape}")
+        weights = (("the linear model", self.weight), ("neighbours", self.vote_weight), ("names", self.name_weight))
+        for whose, weight in weights:
             if not (np.isfinite(weight) and weight >= 0):
                 raise ValueError(f"the weight of {whose} is {weight!r}; wanted a number of 0 or more")
         if self.shortlist < 1:
             raise ValueError(f"the shortlist is {self.shortlist!r}; wanted 1 or more")
+
+    @property
+    def sees_vectors(self) -> bool:
+        """Whether ``reorder`` needs the vectors of queries."""
+        return self.neighbours is not None and self.neighbours.sees_vectors
 
     def reorder(
         self,
@@ -77,6 +89,8 @@ class Reranker:
         scores_NS += self.offsets_K[np.maximum(ids_NS, 0)]
         if self.neighbours is not None:
             scores_NS += np.float32(self.vote_weight) * self.neighbours.votes(queries, vectors_ND, ids_NS)
+        if self.names is not None:
+            scores_NS += np.float32(self.name_weight) * self.names.scores(queries, ids_NS)
         order_NS = np.argsort(-scores_NS, axis=1, kind="stable")
         return np.take_along_axis(scores_NS, order_NS, axis=1), np.take_along_axis(ids_NS, order_NS, axis=1)
 
@@ -89,7 +103,9 @@ class Reranker:
         if self.dense_weights_K is not None:
             tensors[_DENSE_WEIGHTS] = torch.from_numpy(self.dense_weights_K)
         if self.neighbours is not None:
-            tensors |= {f"{_NEIGHBOURS}.{name}": tensor for name, tensor in self.neighbours.tensors().items()}
+            tensors |= _of_part(_NEIGHBOURS, self.neighbours.tensors())
+        if self.names is not None:
+            tensors |= _of_part(_NAMES, self.names.tensors())
         return tensors
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,13 +113,14 @@ class Reranker:
         told: dict[str, Any] = {"weight": self.weight, "shortlist": self.shortlist}
         if self.neighbours is not None:
             told |= {"vote_weight": self.vote_weight, _NEIGHBOURS: self.neighbours.to_dict()}
+        if self.names is not None:
+            told["name_weight"] = self.name_weight
         return told
 
     @classmethod
     def from_parts(cls, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Reranker:
-        witnesses = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{_NEIGHBOURS}.")}
-        of_classes = (_OFFSETS, _DENSE_WEIGHTS)
-        own = {name: tensor for name, tensor in tensors.items() if name not in of_classes and name not in witnesses}
+        of_classes, parts = (_OFFSETS, _DENSE_WEIGHTS), (f"{_NEIGHBOURS}.", f"{_NAMES}.")
+        own = {n: tensor for n, tensor in tensors.items() if n not in of_classes and not n.startswith(parts)}
         ranker, offsets_K, dense_weights_K = (
             LinearRanker.from_tensors(own),
             tensors[_OFFSETS],
@@ -112,10 +129,11 @@ class Reranker:
         for what, given in (("offsets", offsets_K), ("dense weights", dense_weights_K)):
             if given is not None and given.dtype != torch.float32:
                 raise ValueError(f"{what} are {given.dtype}; wanted float32")
-        neighbours = None
+        neighbours = names = None
         if (about := told.get(_NEIGHBOURS)) is not None:
-            parts = {name.removeprefix(f"{_NEIGHBOURS}."): tensor for name, tensor in witnesses.items()}
-            neighbours = Neighbours.from_parts(about, parts)
+            neighbours = Neighbours.from_parts(about, _part_of(_NEIGHBOURS, tensors))
+        if "name_weight" in told:
+            names = NameMatches.from_tensors(_part_of(_NAMES, tensors))
         return cls(
             ranker,
             float(told["weight"]),
@@ -124,4 +142,14 @@ class Reranker:
             neighbours,
             float(told.get("vote_weight", 0.0)),
             None if dense_weights_K is None else dense_weights_K.numpy(),
+            names,
+            float(told.get("name_weight", 0.0)),
         )
+
+
+def _of_part(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{part}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _part_of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}

@@ -82,9 +82,12 @@ def _judged_again(reranker: Reranker | None) -> str:
         return ""
     voters = reranker.neighbours
     votes = "" if voters is None else f" and by the votes of {voters.count} neighbours, {reranker.vote_weight:g} times"
+    names = ""
+    if reranker.names is not None:
+        names = f" Names of classes that the query spells join them, and count {reranker.name_weight:g} times."
     return (
         f" Its {reranker.shortlist} best classes are judged again by linear classifiers, which count"
-        f" {reranker.weight:g} times{votes}."
+        f" {reranker.weight:g} times{votes}.{names}"
     )
 
 

@@ -46,6 +46,8 @@ class Composition:
     costs: tuple[float, ...] = (1.0,)
     most_pairs_of_a_choice: int = 0
     """A choice among ``costs`` takes a training each: it is made where classifiers have no more pairs than this."""
+    names: bool = False
+    """Whether the names of classes may count, where queries are texts."""
     rehearsal: float = 0.0
     """Share of train that a first model leaves out, to choose on, before the model itself learns from all (0: none)."""
 
@@ -77,6 +79,7 @@ def composition(
         dense_neighbours=on_gpu or options.neighbours > 0,
         costs=_COSTS if best else (1.0,),
         most_pairs_of_a_choice=_PAIRS_ON_GPU if on_gpu else _PAIRS_ON_CPU,
+        names=options.names and shortlist > 0,
         rehearsal=_rehearsal(options, num_points) if best and shortlist and not has_dev else 0.0,
     )
 

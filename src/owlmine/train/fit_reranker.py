@@ -1,5 +1,5 @@
-"""A re-ranker for a trained model: classifiers for what it confuses on its training points, neighbours that vote, and
-how much each of them counts.
+"""A re-ranker for a trained model: classifiers for what it confuses on its training points, neighbours that vote, names
+of classes, and how much each of them counts.
 
 Shapes: N points, S places of a shortlist, K classes.
 """
@@ -7,6 +7,7 @@ Shapes: N points, S places of a shortlist, K classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,20 +19,23 @@ from owlmine.evaluate import inverse_propensities
 from owlmine.evaluate.hits import find_hits
 from owlmine.mining import hardest
 from owlmine.model.encoder import query_batch
+from owlmine.model.named_lists import with_named
 from owlmine.model.predictor import Predictor
 from owlmine.rerank import (
     DensePoints,
     LinearOptions,
     LinearRanker,
     MinedPairs,
+    NameMatches,
     Neighbours,
     Reranker,
     SparsePoints,
     train_linear,
 )
 from owlmine.rerank.dense_points import first_head
+from owlmine.rerank.name_matches import rarities
 from owlmine.rerank.neighbours import Points
-from owlmine.train.choose_mix import Mix, Shortlists, choose_mix
+from owlmine.train.choose_mix import Evidence, Mix, Shortlists, choose_mix
 from owlmine.train.composition import Composition
 from owlmine.train.heartbeat import Heartbeat
 from owlmine.train.validate import ValidationPart
@@ -44,6 +48,8 @@ _BLOCK_ROWS = 4096
 _POWERS = (2.0, 4.0, 16.0)
 # Vectors of training points beyond this are not kept.
 _MOST_VECTOR_BYTES = 4 << 30
+# Names of classes, or words, beyond which they are not compared: every million takes half a minute and a gigabyte.
+_MOST_NAMES = 2_000_000
 # Training points below which there are no propensities.
 _FEWEST_POINTS = 3
 
@@ -83,16 +89,21 @@ class RerankerFit:
                 self._tell(f"{mix.told}, as there are no validation points to choose by")
             ranker = self._classifiers(pairs, mix.cost)
             points = None if mix.kind is None else self._points(mix.kind)
+            names = self._names() if mix.name_weight else None
         else:
             few = len(pairs) <= self._parts.most_pairs_of_a_choice
             costs = self._parts.costs if few else (1.0,)
             rankers = {cost: self._classifiers(pairs, cost) for cost in costs}
             witnesses = {kind: self._points(kind) for kind in self._kinds()}
-            mix = self._chosen(rankers, witnesses)
+            names = self._names()
+            mix = self._chosen(rankers, witnesses, names)
             ranker, points = rankers[mix.cost], None if mix.kind is None else witnesses[mix.kind]
         neighbours = None if points is None else self._neighbours(points, mix.power)
         offsets_K = np.float32(mix.lift) * _rarities(self._predictor)
-        return Reranker(ranker, mix.weight, self._parts.shortlist, offsets_K, neighbours, mix.vote_weight), mix
+        reranker = Reranker(ranker, mix.weight, self._parts.shortlist, offsets_K, neighbours, mix.vote_weight)
+        if mix.name_weight:
+            reranker = replace(reranker, names=names, name_weight=mix.name_weight)
+        return reranker, mix
 
     def _pairs(self) -> MinedPairs:
         retriever, num_points = self._predictor.retriever, len(self._labels)
@@ -168,7 +179,21 @@ class RerankerFit:
         num_classes = self._predictor.retriever.shape.num_classes
         return Neighbours(points, self._labels, self._parts.neighbours, power, num_classes)
 
-    def _chosen(self, rankers: Mapping[float, LinearRanker], witnesses: Mapping[str, Points]) -> Mix:
+    def _names(self) -> NameMatches | None:
+        """None where there are no words to compare them with, or too many of either."""
+        words, classes = self._predictor.features, self._predictor.classes
+        if not self._parts.names or words.vocabulary is None or words.frequencies is None:
+            return None
+        if max(len(words.vocabulary), len(classes.names)) > _MOST_NAMES:
+            self._tell(f"names do not count: more than {_MOST_NAMES:,} of them, or of words")
+            return None
+        self._tell(f"{len(classes.names):,} names of classes, beside {len(words.vocabulary):,} words of queries")
+        documents = max(classes.num_points, int(words.frequencies.max()))
+        return NameMatches.of(list(words.vocabulary), rarities(words.frequencies, documents), list(classes.names))
+
+    def _chosen(
+        self, rankers: Mapping[float, LinearRanker], witnesses: Mapping[str, Points], names: NameMatches | None
+    ) -> Mix:
         """By the validation points."""
         predictor, device = self._predictor, self._predictor.retriever.device
         num_classes, rarity_K = predictor.retriever.shape.num_classes, _rarities(predictor)
@@ -178,25 +203,33 @@ class RerankerFit:
         lists: list[Shortlists] = []
         linear: dict[float, list[Float32]] = {cost: [] for cost in rankers}
         votes: dict[tuple[str, float], list[Float32]] = {key: [] for key in voters}
+        matches: list[Float32] = []
         for batch in self._part.batches():
             self._check("validation")
             assert isinstance(batch.queries, SparseRows)
             scores_NS, ids_NS = predictor.shortlist(batch.queries, self._parts.shortlist)
+            sees_vectors = "dense" in witnesses or names is not None
+            vectors_ND = predictor.retriever.encode(query_batch(batch.queries, device)) if sees_vectors else None
+            if names is not None:
+                assert vectors_ND is not None
+                scores_NS, ids_NS = with_named(predictor.retriever, names, batch.queries, vectors_ND, scores_NS, ids_NS)
+                matches.append(names.scores(batch.queries, ids_NS))
             depth = ids_NS.shape[1]
             hits_NS = find_hits(ids_NS, batch.labels, depth=depth, num_classes=num_classes).mask(depth)
             lists.append(Shortlists(scores_NS, hits_NS, rarity_K[np.maximum(ids_NS, 0)]))
             for cost, ranker in rankers.items():
                 linear[cost].append(ranker.scores(batch.queries, ids_NS))
-            sees_vectors = "dense" in witnesses
-            vectors_ND = predictor.retriever.encode(query_batch(batch.queries, device)) if sees_vectors else None
             for kind, points in witnesses.items():
                 nearest = points.nearest(batch.queries, vectors_ND, self._parts.neighbours)
                 for power in _POWERS:
                     votes[kind, power].append(voters[kind, power].votes_of(*nearest, ids_NS))
         mix, figure = choose_mix(
-            Shortlists.joined(lists),
-            {cost: np.concatenate(parts) for cost, parts in linear.items()},
-            {key: np.concatenate(parts) for key, parts in votes.items()},
+            Evidence(
+                Shortlists.joined(lists),
+                {cost: np.concatenate(parts) for cost, parts in linear.items()},
+                {key: np.concatenate(parts) for key, parts in votes.items()},
+                np.concatenate(matches) if matches else None,
+            )
         )
         self._tell(f"{mix.told}: mean of P@1, P@3 and P@5 {figure:.2f} on validation points")
         return mix

@@ -63,6 +63,7 @@ class TrainOptions:
     heads: int = _model(0, "Models trained one after the other and put side by side (0: what the recipe says).")
     shortlist: int = _model(0, "Best classes of a query that linear classifiers score again (0: what the recipe says).")
     neighbours: int = _model(0, "Nearest training points that vote on the shortlist (0: what the recipe says).")
+    names: bool = _model(True, "Let names of classes count that a text spells, where its shortlist is scored again.")
     recipe: str = _run(
         "best",
         "best: a re-ranker behind the model, and several models on a GPU or where points are few. single: one model"

@@ -1,0 +1,99 @@
+"""Classes whose names are spelled like words of the query.
+
+w_cf = cosine of name c and word f (``Spelling``) · rarity of f,    where that cosine is no less than 0.3 and name c
+                                                                    among the 64 nearest of the word
+score = Σ_f w_cf x_f
+
+A linear classifier that nobody had to train: it knows rare classes as well as frequent ones.
+
+Shapes: N queries, S places of a shortlist, F features, C or K classes, n best classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from torch import Tensor
+
+from owlmine.data.rows import Float32, Int64, SparseRows
+from owlmine.rerank.linear_ranker import LinearRanker
+from owlmine.rerank.sparse_points import SparsePoints
+from owlmine.rerank.spelling import Spelling
+
+# On validation points of debian-depends and tibkat-gnd; others do nearly as well (docs/log.md).
+_NEAREST = 64
+_LEAST_COSINE = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class NameMatches:
+    """``ranker`` holds w, ``lists`` the same by feature."""
+
+    ranker: LinearRanker
+    lists: SparsePoints
+
+    @classmethod
+    def over(cls, ranker: LinearRanker) -> NameMatches:
+        """ValueError where these cannot be cosines times rarities."""
+        weights = SparseRows(ranker.offsets_K1, ranker.features, ranker.weights).to_scipy(ranker.num_features).tocsc()
+        if (weights.data < 0).any() or ranker.biases_K.any():
+            raise ValueError("names speak against a class, or for it whatever the query; wanted weights from 0 to 1")
+        return cls(
+            ranker, SparsePoints(weights.indptr.astype(np.int64), weights.indices, weights.data, ranker.num_classes)
+        )
+
+    @classmethod
+    def of(cls, words: Sequence[str], rarities_F: NDArray[np.float64], names: Sequence[str]) -> NameMatches:
+        weights = name_weights(words, rarities_F, names)
+        none_K = np.zeros(len(names), np.float32)
+        return cls.over(
+            LinearRanker(weights.indptr.astype(np.int64), weights.indices, weights.data, none_K, len(words))
+        )
+
+    @property
+    def num_classes(self) -> int:
+        return self.ranker.num_classes
+
+    def scores(self, queries: SparseRows, ids_NS: NDArray[Any]) -> Float32:
+        """[N, S] for the classes of shortlists; 0 where the id is below 0, an empty place."""
+        return self.ranker.scores(queries, ids_NS)
+
+    def best(self, queries: SparseRows, count: int) -> Int64:
+        """The ids [N, n] of the classes with the highest scores, n = min(count, K); -1 where no further one is above
+        0."""
+        cosines_Nn, ids_Nn = self.lists.nearest(queries, None, count)
+        return np.where(cosines_Nn > 0, ids_Nn, -1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.ranker.tensors()
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> NameMatches:
+        """Back from ``tensors()``; ValueError where that cannot be what they are."""
+        return cls.over(LinearRanker.from_tensors(tensors))
+
+
+def name_weights(words: Sequence[str], rarities_F: NDArray[np.float64], names: Sequence[str]) -> csr_matrix:
+    """w [C, F]."""
+    shape = (len(names), len(words))
+    if not all(shape):
+        return csr_matrix(shape, dtype=np.float32)
+    cosines_Fn, names_Fn = Spelling(words).nearest(names, _NEAREST)
+    near_Fn = cosines_Fn >= _LEAST_COSINE
+    words_E = np.flatnonzero(near_Fn) // near_Fn.shape[1]
+    values_E = np.minimum(cosines_Fn[near_Fn], 1.0) * rarities_F[words_E]
+    weights_CF = csr_matrix((values_E.astype(np.float32), (names_Fn[near_Fn], words_E)), shape=shape)
+    weights_CF.sort_indices()
+    return weights_CF
+
+
+def rarities(frequencies_F: NDArray[np.int64], num_documents: int) -> NDArray[np.float64]:
+    """(ln(N / df) + 1) / (ln N + 1): 1 for a word of a single document. 0 for one of none."""
+    with np.errstate(divide="ignore"):
+        idf_F = np.log(num_documents / frequencies_F) + 1
+    return np.where(frequencies_F > 0, np.minimum(idf_F / (np.log(num_documents) + 1), 1.0), 0.0)
