@@ -1,13 +1,14 @@
 """The best recipe beside the tools people use, on the same matrices.
 
     python benchmarks/accuracy.py DATASET [--data-root FOLDER] [--device auto|cpu|cuda] [--seeds 3] [--tools omikuji]
-                                          [--again] [--work FOLDER] [--option name=value]
+                                          [--again] [--without-names] [--work FOLDER] [--option name=value]
 
 Trains ``owlmine train`` with nothing changed, once for each seed, and the tools named, each in an
 environment of its own; judges all on the test split, and prints one table. Results are kept as they come (ours in
 results/accuracy/, the tools' where the study keeps them) and are not made twice without --again. Rows are joined by
-the SHA-256 of the matrices. With --again and ``--device cpu --tools omikuji`` times can be compared: one run, one
-machine. --option is for experiments, whose results are printed and not kept.
+the SHA-256 of the matrices. The recipe sees one thing that is not in them: the names of classes, where queries are
+texts. --without-names trains without, for a second row. With --again and ``--device cpu --tools omikuji`` times can be
+compared: one run, one machine. --option is for experiments, whose results are printed and not kept.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from machine import RESULTS, machine
 from rates import parsed
 
 sys.path.append(str(Path(__file__).parent / "paper"))
+from best import stored
 from contention import Contention
 from dataset import DATASETS, Dataset, work_folder
 from judge import judge
@@ -93,7 +95,8 @@ def calibration_error(ids: np.ndarray, probabilities: np.ndarray, store: Store) 
 
 
 def result_file(dataset: str, options: TrainOptions) -> Path:
-    return RESULTS / "accuracy" / f"{dataset}-{options.device}-{options.seed}.json"
+    without = "" if options.names else "-without-names"
+    return RESULTS / "accuracy" / f"{dataset}-{options.device}{without}-{options.seed}.json"
 
 
 def ours(
@@ -101,10 +104,11 @@ def ours(
 ) -> list[Result]:
     results = []
     changed = parsed(arguments.option) if arguments.option else {}
+    fixed = {"recipe": "best", "device": device, "names": not arguments.without_names}
     for seed in range(arguments.seeds):
         # With the sizes that the recipe has here: a result of other ones is another result.
         options = without_open_sizes(
-            TrainOptions(**({"recipe": "best", "seed": seed, "device": device} | changed)),
+            TrainOptions(**(fixed | {"seed": seed} | changed)),
             device=choose_device(device),
             dense=store.meta["queries"] == "dense",
             num_points=len(store["train"]),
@@ -121,20 +125,10 @@ def ours(
     return results
 
 
-def table(results: list[Result], peers: list[Result]) -> str:
+def table(ours: list[list[Result]], peers: list[Result]) -> str:
+    """``ours``: results of all seeds, for each row."""
     head = ("", *FIGURES, "calibration error", "train s", "predict ms/point", "device")
-    first, seconds = results[0], statistics.mean(result["train_seconds"] for result in results)
-    device = first["device"] if first["device"] == "cuda" else f"CPU, {first['machine']['cores']} cores"
-    rows = [
-        (
-            f"**owlmine** best, {len(results)} seeds",
-            *(_told([result["figures"][name] for result in results]) for name in FIGURES),
-            _told([r["calibration_error"] for r in results if r["calibration_error"] is not None]),
-            f"{seconds:.0f}" + _mark(results),
-            f"{statistics.mean(result['predict_ms_per_point'] for result in results):.2g}",
-            device,
-        )
-    ]
+    rows = [_own_row(results) for results in ours]
     rows += [
         (
             tool_title(peer["tool"]),
@@ -147,6 +141,20 @@ def table(results: list[Result], peers: list[Result]) -> str:
         for peer in peers
     ]
     return markdown(head, rows, left=1)
+
+
+def _own_row(results: list[Result]) -> tuple[str, ...]:
+    first, seconds = results[0], statistics.mean(result["train_seconds"] for result in results)
+    device = first["device"] if first["device"] == "cuda" else f"CPU, {first['machine']['cores']} cores"
+    names = "" if first["options"]["names"] else " without names"
+    return (
+        f"**owlmine** best{names}, {len(results)} seeds",
+        *(_told([result["figures"][name] for result in results]) for name in FIGURES),
+        _told([r["calibration_error"] for r in results if r["calibration_error"] is not None]),
+        f"{seconds:.0f}" + _mark(results),
+        f"{statistics.mean(result['predict_ms_per_point'] for result in results):.2g}",
+        device,
+    )
 
 
 def _told(values: list[float]) -> str:
@@ -168,6 +176,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tools", default="", help="peers to run before the table, parted by commas")
     parser.add_argument("--again", action="store_true", help="run even what is stored")
+    parser.add_argument("--without-names", action="store_true", help="train without the names of classes")
     parser.add_argument("--work", type=Path, help="for environments and matrices of the peers; default: the cache")
     parser.add_argument("--option", default="", help="options of training to try, as name=value, parted by spaces")
     arguments = parser.parse_args()
@@ -186,13 +195,17 @@ def run(arguments: argparse.Namespace) -> None:
         folder = work / "matrices" / dataset.name
         exported = export(store, folder)
         run_peer(all_peers()[tool], dataset.name, store, (folder, exported), work, again=arguments.again)
-    results = ours(dataset, store, sums, arguments, choose_device(arguments.device).type)
+    device = choose_device(arguments.device).type
+    rows = [ours(dataset, store, sums, arguments, device)]
+    if not arguments.option:
+        others = stored(dataset.name, device, names=arguments.without_names)
+        rows.append([result for result in others if result["matrices"] == sums])
     peers = [
         result
         for result in read_all("table3")
         if result["dataset"] == dataset.name and result["tool"] in all_peers() and result["matrices"] == sums
     ]
-    print(f"{dataset.title}, percent on the test split\n\n{table(results, peers)}")
+    print(f"{dataset.title}, percent on the test split\n\n{table([row for row in rows if row], peers)}")
 
 
 if __name__ == "__main__":

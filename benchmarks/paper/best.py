@@ -14,9 +14,10 @@ FIGURES = ("P@1", "P@3", "P@5")
 _DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 
 
-def stored(dataset: str, device: str) -> list[Result]:
-    """One result a seed."""
-    files = sorted((RESULTS / "accuracy").glob(f"{dataset}-{device}-*.json"))
+def stored(dataset: str, device: str, *, names: bool = True) -> list[Result]:
+    """One result a seed. ``names``: whether the names of classes could count, as they do by default."""
+    without = "" if names else "-without-names"
+    files = sorted((RESULTS / "accuracy").glob(f"{dataset}-{device}{without}-[0-9]*.json"))
     return [result for file in files if (result := read(file)) is not None]
 
 
@@ -28,6 +29,8 @@ def best_table() -> str:
         for device, results in ours.items():
             rows.append((title, f"**owlmine** best, {_DEVICES[device]}", *_own_cells(results)))
             title = ""
+            if without := stored(name, device, names=False):
+                rows.append((title, f"the same without names, {_DEVICES[device]}", *_own_cells(without)))
         for matrices in {str(results[0]["matrices"]): results[0]["matrices"] for results in ours.values()}.values():
             rows += [(title, "the best of the three tools", *_peer_cells(name, matrices))]
     head = ("", "", *FIGURES, "calibration error", "seeds", "train s")

@@ -16,7 +16,7 @@ _BEST_SHORTLIST = 50
 _BEST_NEIGHBOURS = 30
 # Training points up to which so many models are trained, on a GPU and on a CPU: few points leave more to chance, which
 # averaging removes, and take less time.
-_HEADS_ON_GPU = ((25_000, 8), (200_000, 5))
+_HEADS_ON_GPU = ((60_000, 8), (200_000, 5))
 _FEWEST_HEADS_ON_GPU = 3
 _HEADS_ON_CPU = ((25_000, 5), (60_000, 3))
 # Costs of the linear classifiers to choose from, where they have no more than so many pairs to learn from.
