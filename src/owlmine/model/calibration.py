@@ -20,7 +20,7 @@ from owlmine.model.precision_thresholds import (
     find_threshold,
     precision_thresholds,
 )
-from owlmine.model.probability_knots import Knots, bend, checked_knots, fit_knots
+from owlmine.model.probability_knots import Knots, bend, checked_knots, fit_knots, knots_help
 
 DEPTH = 10
 """How many of a query's best classes a calibration is fitted on, where there are as many."""
@@ -39,7 +39,7 @@ class Calibration:
     place of s among those T, 1 for the best and T + 1 below them all. What all classes of a query share tells how sure
     the model can be: a class is more probable where the T-th best lies far below it. Since ``score`` and ``place`` are
     not negative, a class of a higher score never has a lower probability. ``knots``, where there are some, bend p
-    to what came true.
+    to what came true: they are kept where they do better on points that they were not made from.
     """
 
     score: float
@@ -93,8 +93,9 @@ class Calibration:
         num_points, depth = scores_NS.shape
         fitted = cls(score, best, last, place, bias, depth, num_points)
         if num_points >= _POINTS_FOR_KNOTS:
-            smooth_E = fitted.probabilities(scores_NS).ravel()
-            fitted = replace(fitted, knots=fit_knots(smooth_E, hits_NS.ravel()))
+            smooth_NS = fitted.probabilities(scores_NS)
+            if knots_help(smooth_NS, hits_NS):
+                fitted = replace(fitted, knots=fit_knots(smooth_NS.ravel(), hits_NS.ravel()))
         return replace(
             fitted, thresholds=precision_thresholds(fitted.probabilities(scores_NS).ravel(), hits_NS.ravel())
         )

@@ -1,6 +1,6 @@
 """A second look at probabilities: what a smooth map promised, bent to what came true.
 
-Shapes: E predictions.
+Shapes: E predictions, or N queries and S places of a list.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ Knots = tuple[tuple[float, float], ...]
 """Pairs of a probability as promised, rising, and as it came true, never falling; straight lines between them."""
 
 _KNOTS = 10
+_FOLDS = 5
+_LEAST_GAIN = 0.001
 # Between the first numbers of two knots: steeper lines overflow.
 _LEAST_GAP = 1e-9
 
@@ -39,6 +41,22 @@ def fit_knots(probabilities_E: NDArray[Any], hits_E: NDArray[np.bool_]) -> Knots
         if knots[-1][0] + _LEAST_GAP <= knot[0] <= 1 - _LEAST_GAP:
             knots.append(knot)
     return (*knots, (1.0, 1.0))
+
+
+def knots_help(probabilities_NS: NDArray[Any], hits_NS: NDArray[np.bool_]) -> bool:
+    """Whether knots made from four fifths of the queries make the log loss of the other fifth smaller, over all fifths,
+    by a thousandth at least: knots of a good map only follow chance."""
+    bent_NS, fifths_N = np.empty(probabilities_NS.shape), np.arange(len(probabilities_NS)) % _FOLDS
+    for fold in range(_FOLDS):
+        others_N = fifths_N != fold
+        knots = fit_knots(probabilities_NS[others_N].ravel(), hits_NS[others_N].ravel())
+        bent_NS[~others_N] = bend(probabilities_NS[~others_N], knots)
+    return _log_loss(bent_NS, hits_NS) <= (1 - _LEAST_GAIN) * _log_loss(probabilities_NS, hits_NS)
+
+
+def _log_loss(probabilities_NS: NDArray[Any], hits_NS: NDArray[np.bool_]) -> float:
+    of_truth_NS = np.where(hits_NS, probabilities_NS, 1.0 - probabilities_NS).astype(np.float64)
+    return -float(np.log(np.maximum(of_truth_NS, np.finfo(np.float32).tiny)).mean())
 
 
 def bend(probabilities: NDArray[Any], knots: Knots) -> NDArray[Any]:

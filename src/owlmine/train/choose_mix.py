@@ -1,30 +1,26 @@
-"""How much the parts of a re-ranker count: whatever is most precise on validation points.
+"""What a re-ranker is made of and how much each part counts: whatever ranks validation points best (``MixLoss``).
 
 Shapes: N validation points, S places of a shortlist, K classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from owlmine.data.rows import Float32
+from owlmine.train.fit_mix import MixLoss
 from owlmine.train.validate import cutoffs
 
-# Dense scores lie in [-1, 1], linear ones mostly too.
-_WEIGHTS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2)
-# Shares of the logarithm of inverse propensities, which go from 0 to about 3.
-_LIFTS = (0.0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2)
-# Votes lie in [0, 1].
-_VOTE_WEIGHTS = (0.05, 0.1, 0.2, 0.4, 0.8)
-# Matches of names lie in [0, 1], and mostly far below 1.
-_NAME_WEIGHTS = (0.1, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.2, 3.3)
-# Neighbours and names cost memory, and time for every query: each must bring so many points of the mean of P@1, P@3 and
-# P@5.
-_LEAST_GAIN = 0.1
+# Where the fit begins, and stays where points are few: what suits most datasets. The dense score in the softmax, and
+# how many times as much the linear one, the logarithm of inverse propensities, votes and matches of names count.
+_SCALE = 10.0
+_LINEAR, _LIFT, _VOTES, _NAMES = 0.2, 0.03, 0.1, 0.4
+# Neighbours and names cost memory, and time for every query: each must make the loss smaller by this share.
+_LEAST_GAIN = 0.002
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,7 @@ class Mix:
     """What a re-ranker is made of. ``kind`` and ``power``: which neighbours vote, None where none do."""
 
     cost: float = 1.0
-    weight: float = 0.2
+    weight: float = _LINEAR
     lift: float = 0.0
     kind: str | None = None
     power: float = 0.0
@@ -71,17 +67,9 @@ class Shortlists:
     def precision(self, mixed_NS: Float32) -> float:
         """The mean of P@1, P@3 and P@5 in percent, as many as there are places for."""
         ks = cutoffs(mixed_NS.shape[1])
-        hits_Nk = np.take_along_axis(self.hits_NS, best_places(mixed_NS, ks[-1]), axis=1)
+        best_Nk = np.argsort(-mixed_NS, axis=1, kind="stable")[:, : ks[-1]]
+        hits_Nk = np.take_along_axis(self.hits_NS, best_Nk, axis=1)
         return 100 * float(np.mean([hits_Nk[:, :k].mean() for k in ks]))
-
-
-def best_places(scores_NS: Float32, k: int) -> NDArray[np.int64]:
-    """[N, k] the places of the highest scores, highest first; among equals the first."""
-    if k < scores_NS.shape[1]:
-        # Fast, but with equals in any order: only to see what a score must reach.
-        least_N1 = np.partition(scores_NS, -k, axis=1)[:, -k, None]
-        scores_NS = np.where(scores_NS < least_N1, -np.inf, scores_NS)
-    return np.argsort(-scores_NS, axis=1, kind="stable")[:, :k]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,68 +92,46 @@ class Evidence:
             mixed_NS += np.float32(mix.name_weight) * self.names_NS
         return self.lists.precision(mixed_NS)
 
-    def best(self, mixes: Sequence[Mix]) -> tuple[Mix, float]:
-        """Of equals the first."""
-        figures = [self.precision(mix) for mix in mixes]
-        if not figures:
-            return Mix(), -np.inf
-        best = int(np.argmax(figures))
-        return mixes[best], figures[best]
+    def fitted(self, mix: Mix, *, names: bool) -> tuple[Mix, float]:
+        """With the weights that suit its cost and neighbours best, and their loss."""
+        parts = {"weight": (self.linear[mix.cost], _LINEAR), "lift": (self.lists.rarities_NS, _LIFT)}
+        if mix.kind is not None:
+            parts["vote_weight"] = (self.votes[mix.kind, mix.power], _VOTES)
+        if names:
+            assert self.names_NS is not None
+            parts["name_weight"] = (self.names_NS, _NAMES)
+        prior_J = _SCALE * np.array([1.0, *(prior for _, prior in parts.values())])
+        scores = [self.lists.scores_NS, *(part_NS for part_NS, _ in parts.values())]
+        u_J, loss = MixLoss(scores, self.lists.hits_NS, prior_J).smallest()
+        # Three digits, which people can read, say all that validation points can tell.
+        weights = {name: float(f"{u / u_J[0]:.3g}") for name, u in zip(parts, u_J[1:], strict=True)}
+        return Mix(**{**vars(mix), **weights}), loss
 
 
 def choose_mix(evidence: Evidence) -> tuple[Mix, float]:
-    """The best mix and its mean precision.
+    """The best mix, and the mean of its P@1, P@3 and P@5.
 
-    First the linear part and the lift, over all pairs of them; then votes, with what was chosen first free to move by
-    a place; then names, after which everything moves by a place at a time for as long as that is better. Of equals the
-    one that changes least.
+    First the cost of the classifiers, then names, then neighbours: whichever makes the loss smallest, and names and
+    neighbours where they earn their place. All weights are fitted anew each time.
     """
-    chosen = evidence.best(_without_votes(evidence.linear))
-    with_votes = evidence.best(_with_votes(chosen[0], evidence.votes))
-    if with_votes[1] >= chosen[1] + _LEAST_GAIN:
-        chosen = with_votes
+    chosen, loss = min((evidence.fitted(Mix(cost), names=False) for cost in evidence.linear), key=_loss)
+    names = False
     if evidence.names_NS is not None:
-        with_names = _climbed(evidence, *evidence.best([replace(chosen[0], name_weight=w) for w in _NAME_WEIGHTS]))
-        if with_names[1] >= chosen[1] + _LEAST_GAIN:
-            chosen = with_names
-    return chosen
-
-
-def _climbed(evidence: Evidence, mix: Mix, figure: float) -> tuple[Mix, float]:
-    """From there to where no single step to the next weight is better."""
-    while True:
-        better, higher = evidence.best(_next_to(mix))
-        if higher <= figure:
-            return mix, figure
-        mix, figure = better, higher
-
-
-def _next_to(mix: Mix) -> list[Mix]:
-    grids = {"weight": _WEIGHTS, "lift": _LIFTS, "name_weight": _NAME_WEIGHTS}
-    if mix.kind is not None:
-        grids["vote_weight"] = _VOTE_WEIGHTS
-    return [
-        Mix(**{**vars(mix), name: value})
-        for name, grid in grids.items()
-        for value in _around(getattr(mix, name), grid)
-        if value != getattr(mix, name)
+        with_names = evidence.fitted(chosen, names=True)
+        names = with_names[1] <= (1 - _LEAST_GAIN) * loss
+        chosen, loss = with_names if names else (chosen, loss)
+    with_votes = [
+        evidence.fitted(replace(chosen, kind=kind, power=power), names=names) for kind, power in evidence.votes
     ]
+    if with_votes and (best := min(with_votes, key=_loss))[1] <= (1 - _LEAST_GAIN) * loss:
+        chosen = best[0]
+    return chosen, evidence.precision(chosen)
 
 
-def _without_votes(costs: Iterable[float]) -> list[Mix]:
-    return [Mix(cost, weight, lift) for cost in costs for weight in _WEIGHTS for lift in _LIFTS]
+def _loss(fitted: tuple[Mix, float]) -> float:
+    return fitted[1]
 
 
-def _with_votes(chosen: Mix, votes: Iterable[tuple[str, float]]) -> list[Mix]:
-    return [
-        replace(chosen, weight=weight, lift=lift, kind=kind, power=power, vote_weight=vote_weight)
-        for kind, power in votes
-        for vote_weight in _VOTE_WEIGHTS
-        for weight in _around(chosen.weight, _WEIGHTS)
-        for lift in _around(chosen.lift, _LIFTS)
-    ]
-
-
-def _around(value: float, values: Sequence[float]) -> Sequence[float]:
-    place = values.index(value)
-    return values[max(place - 1, 0) : place + 2]
+def usual_mix(*, names: bool) -> Mix:
+    """Where there is nothing to choose by."""
+    return Mix(name_weight=_NAMES if names else 0.0)

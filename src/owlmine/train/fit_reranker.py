@@ -35,7 +35,7 @@ from owlmine.rerank import (
 from owlmine.rerank.dense_points import first_head
 from owlmine.rerank.name_matches import rarities
 from owlmine.rerank.neighbours import Points
-from owlmine.train.choose_mix import Evidence, Mix, Shortlists, choose_mix
+from owlmine.train.choose_mix import Evidence, Mix, Shortlists, choose_mix, usual_mix
 from owlmine.train.composition import Composition
 from owlmine.train.heartbeat import Heartbeat
 from owlmine.train.validate import ValidationPart
@@ -84,12 +84,12 @@ class RerankerFit:
         mostly is good."""
         pairs = self._pairs()
         if mix is not None or not len(self._part):
+            names = self._names() if mix is None or mix.name_weight else None
             if mix is None:
-                mix = Mix()
+                mix = usual_mix(names=names is not None)
                 self._tell(f"{mix.told}, as there are no validation points to choose by")
             ranker = self._classifiers(pairs, mix.cost)
             points = None if mix.kind is None else self._points(mix.kind)
-            names = self._names() if mix.name_weight else None
         else:
             few = len(pairs) <= self._parts.most_pairs_of_a_choice
             costs = self._parts.costs if few else (1.0,)
