@@ -86,7 +86,9 @@ def _scored(predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[
     vectors = retriever.encode(query_batch(features, retriever.device))
     if predictor.reranker is not None:
         assert isinstance(features, SparseRows)
-        lift = predictor.reranker.reorder(features, vectors, level[:, None], ids[:, place : place + 1])[0][:, 0] - level
+        placed = ids[:, place : place + 1]
+        again, _ = predictor.reranker.reorder(features, vectors, level[:, None], placed, best_N=scores[:, 0])
+        lift = again[:, 0] - level
         best, _ = predictor.top(features, min(PLACES, num_classes))
         if predictor.reranker.shortlist < num_trained:
             floor = scores[:, predictor.reranker.shortlist - 1]

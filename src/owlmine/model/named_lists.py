@@ -33,7 +33,7 @@ def with_named(
     """Scores of the dense model and ids [N, S + n]. A place whose class is listed already, or is not ``among`` those
     asked for, is empty: the id -1 and the score -inf."""
     named_Nn = names.best(queries, NAMED)
-    unwanted_Nn = (named_Nn[:, :, None] == ids_NS[:, None, :]).any(axis=2)
+    unwanted_Nn = np.stack([(named_N1 == ids_NS).any(axis=1) for named_N1 in named_Nn.T[:, :, None]], axis=1)
     if among is not None:
         unwanted_Nn |= ~np.isin(named_Nn, among)
     named_Nn[unwanted_Nn] = -1

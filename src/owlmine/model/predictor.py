@@ -158,14 +158,26 @@ class Predictor:
         assert isinstance(features, SparseRows)
         available = self.retriever.shape.num_classes if among is None else len(np.unique(among))
         listed = min(max(k, self.reranker.shortlist), available)
+        k = min(k, listed)
         scores, ids = self.shortlist(features, listed, among=among)
+        best = None
+        if among is not None and self.reranker.names is not None:
+            # How much names count depends on the best of all classes, not on those that somebody asks about.
+            best = self._best_score(self.reranker, features)
         parts = [(scores[:0, :k], ids[:0, :k])]
         for start in range(0, len(features), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
-            again = self._judged_again(self.reranker, features[block], scores[block], ids[block], among)
+            own = None if best is None else best[block]
+            again = self._judged_again(self.reranker, features[block], scores[block], ids[block], among, own)
             # Behind the first ``listed`` there may be empty places.
             parts.append((again[0][:, :k], again[1][:, :k]))
         return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts])
+
+    def _best_score(self, reranker: Reranker, features: SparseRows) -> NDArray[np.float32]:
+        """[N] what the re-ranker would find were it given the whole shortlist."""
+        scores, ids = self.shortlist(features, min(reranker.shortlist, self.retriever.shape.num_classes))
+        best: NDArray[np.float32] = reranker.dense_scores(scores, ids).max(axis=1, initial=-np.inf)
+        return best
 
     def _judged_again(
         self,
@@ -174,6 +186,7 @@ class Predictor:
         scores: NDArray[np.float32],
         ids: NDArray[np.int64],
         among: NDArray[np.int64] | None,
+        best: NDArray[np.float32] | None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Shortlists and what names suggest, in the re-ranker's order. Queries are encoded once more where that needs
         their vectors."""
@@ -183,7 +196,7 @@ class Predictor:
         if names is not None:
             assert vectors is not None
             scores, ids = with_named(self.retriever, names, features, vectors, scores, ids, among=among)
-        return reranker.reorder(features, vectors, scores, ids)
+        return reranker.reorder(features, vectors, scores, ids, best_N=best)
 
     def shortlist(
         self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None

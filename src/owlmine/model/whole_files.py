@@ -107,6 +107,8 @@ class TensorFile:
 
 def _byte_blocks(tensor: Tensor) -> Iterator[Tensor]:
     """The memory of a tensor as bytes, a bounded piece at a time; views where it is contiguous."""
+    if not tensor.numel():  # whose strides may be such that bytes are no view of it
+        return
     flat = tensor.detach().reshape(-1).view(torch.uint8)
     for start in range(0, len(flat), _BLOCK_BYTES):
         yield flat[start : start + _BLOCK_BYTES]

@@ -1,17 +1,19 @@
 """Classes whose names are spelled like words of the query.
 
-w_cf = cosine of name c and word f (``Spelling``) · rarity of f,    where that cosine is no less than 0.3 and name c
+w_cf = cosine of name c and word f (``spelling``) · rarity of f,    where that cosine is no less than 0.3 and name c
                                                                     among the 64 nearest of the word
-score = Σ_f w_cf x_f
+match = Σ_f w_cf x_f
+score = match · (1 - s),    s the best score that the dense model has for the query, the bracket within 0 and 1
 
-A linear classifier that nobody had to train: it knows rare classes as well as frequent ones.
+A linear classifier that nobody had to train: it knows rare classes as well as frequent ones. Where the dense model is
+sure it has seen queries like this one, and what it learned from them is worth more than how a name is spelled.
 
 Shapes: N queries, S places of a shortlist, F features, C or K classes, n best classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +25,7 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.rerank.linear_ranker import LinearRanker
 from owlmine.rerank.sparse_points import SparsePoints
-from owlmine.rerank.spelling import Spelling
+from owlmine.rerank.spelling import nearest_names
 
 # On validation points of debian-depends and tibkat-gnd; others do nearly as well (docs/log.md).
 _NEAREST = 64
@@ -48,8 +50,16 @@ class NameMatches:
         )
 
     @classmethod
-    def of(cls, words: Sequence[str], rarities_F: NDArray[np.float64], names: Sequence[str]) -> NameMatches:
-        weights = name_weights(words, rarities_F, names)
+    def of(
+        cls,
+        words: Sequence[str],
+        rarities_F: NDArray[np.float64],
+        names: Sequence[str],
+        *,
+        between: Callable[[], None] = lambda: None,
+    ) -> NameMatches:
+        """``between`` is called now and then, and may raise to stop."""
+        weights = name_weights(words, rarities_F, names, between=between)
         none_K = np.zeros(len(names), np.float32)
         return cls.over(
             LinearRanker(weights.indptr.astype(np.int64), weights.indices, weights.data, none_K, len(words))
@@ -59,15 +69,19 @@ class NameMatches:
     def num_classes(self) -> int:
         return self.ranker.num_classes
 
-    def scores(self, queries: SparseRows, ids_NS: NDArray[Any]) -> Float32:
-        """[N, S] for the classes of shortlists; 0 where the id is below 0, an empty place."""
-        return self.ranker.scores(queries, ids_NS)
+    def scores(self, queries: SparseRows, ids_NS: NDArray[Any], dense_N: NDArray[Any]) -> Float32:
+        """[N, S] for the classes of shortlists; 0 where the id is below 0, an empty place. ``dense_N`` is s."""
+        doubts_N1: Float32 = (1 - dense_N[:, None]).clip(0, 1).astype(np.float32)
+        return doubts_N1 * self.ranker.scores(queries, ids_NS)
 
     def best(self, queries: SparseRows, count: int) -> Int64:
-        """The ids [N, n] of the classes with the highest scores, n = min(count, K); -1 where no further one is above
-        0."""
+        """The ids [N, n] of the classes that match best, n = min(count, K); -1 where no further one does at all."""
         cosines_Nn, ids_Nn = self.lists.nearest(queries, None, count)
         return np.where(cosines_Nn > 0, ids_Nn, -1)
+
+    def __bool__(self) -> bool:
+        """Whether any name is spelled like any word."""
+        return len(self.ranker.weights) > 0
 
     def tensors(self) -> dict[str, Tensor]:
         return self.ranker.tensors()
@@ -78,12 +92,18 @@ class NameMatches:
         return cls.over(LinearRanker.from_tensors(tensors))
 
 
-def name_weights(words: Sequence[str], rarities_F: NDArray[np.float64], names: Sequence[str]) -> csr_matrix:
+def name_weights(
+    words: Sequence[str],
+    rarities_F: NDArray[np.float64],
+    names: Sequence[str],
+    *,
+    between: Callable[[], None] = lambda: None,
+) -> csr_matrix:
     """w [C, F]."""
     shape = (len(names), len(words))
     if not all(shape):
         return csr_matrix(shape, dtype=np.float32)
-    cosines_Fn, names_Fn = Spelling(words).nearest(names, _NEAREST)
+    cosines_Fn, names_Fn = nearest_names(words, names, _NEAREST, between=between)
     near_Fn = cosines_Fn >= _LEAST_COSINE
     words_E = np.flatnonzero(near_Fn) // near_Fn.shape[1]
     values_E = np.minimum(cosines_Fn[near_Fn], 1.0) * rarities_F[words_E]

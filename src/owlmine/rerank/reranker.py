@@ -28,7 +28,7 @@ _NAMES = "names"
 
 @dataclass(frozen=True, eq=False)
 class Reranker:
-    """score = dense score + ``weight`` * linear score + ``vote_weight`` * votes + ``name_weight`` * match of the name +
+    """score = dense score + ``weight`` * linear score + ``vote_weight`` * votes + ``name_weight`` * score of the name +
     offset, for the ``shortlist`` best classes of the dense model, and for those that names suggest.
 
     The offsets lift rare classes: both models have seen little of them, and score them too low. Where there are
@@ -78,21 +78,32 @@ class Reranker:
         vectors_ND: Tensor | None,
         scores_NS: NDArray[np.float32],
         ids_NS: NDArray[np.int64],
+        *,
+        best_N: NDArray[np.float32] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Scores and ids, best first. An empty place (id -1, score -inf) stays behind all others.
 
-        ``vectors_ND``: the same queries as the dense model sees them, for neighbours.
+        ``vectors_ND``: the same queries as the dense model sees them, for neighbours. ``best_N``: the best score that
+        the dense model has for each of them, for names; where it is left out, that class is in the list.
         """
-        if self.dense_weights_K is not None:
-            scores_NS = scores_NS * self.dense_weights_K[np.maximum(ids_NS, 0)]
+        scores_NS = self.dense_scores(scores_NS, ids_NS)
+        if best_N is None:
+            best_N = scores_NS.max(axis=1, initial=-np.inf)
         scores_NS = scores_NS + np.float32(self.weight) * self.ranker.scores(queries, ids_NS)
         scores_NS += self.offsets_K[np.maximum(ids_NS, 0)]
         if self.neighbours is not None:
             scores_NS += np.float32(self.vote_weight) * self.neighbours.votes(queries, vectors_ND, ids_NS)
         if self.names is not None:
-            scores_NS += np.float32(self.name_weight) * self.names.scores(queries, ids_NS)
+            scores_NS += np.float32(self.name_weight) * self.names.scores(queries, ids_NS, best_N)
         order_NS = np.argsort(-scores_NS, axis=1, kind="stable")
         return np.take_along_axis(scores_NS, order_NS, axis=1), np.take_along_axis(ids_NS, order_NS, axis=1)
+
+    def dense_scores(self, scores_NS: NDArray[np.float32], ids_NS: NDArray[np.int64]) -> NDArray[np.float32]:
+        """As far as they count."""
+        if self.dense_weights_K is None:
+            return scores_NS
+        counting_NS: NDArray[np.float32] = scores_NS * self.dense_weights_K[np.maximum(ids_NS, 0)]
+        return counting_NS
 
     def on(self, device: torch.device) -> Reranker:
         """For query vectors that lie there."""

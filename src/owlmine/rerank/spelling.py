@@ -9,7 +9,7 @@ Shapes: F words, C names, G n-grams, n nearest.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.sparse import csr_matrix, diags
@@ -22,35 +22,52 @@ _SHORTEST, _LONGEST = 3, 5
 # Products of values that one comparison of all words with all names may take: some seconds. Beyond it n-grams that most
 # names have, and that tell least, do not count.
 _MOST_PRODUCTS = 1 << 34
-_WORDS = re.compile(TOKEN_PATTERN)
+_BLOCK_WORDS = 1 << 14
+_TOKENS = re.compile(TOKEN_PATTERN)
 
 
-class Spelling:
-    """Of a vocabulary, which tells how rare each n-gram is."""
+def nearest_names(
+    words: Sequence[str], names: Sequence[str], count: int, *, between: Callable[[], None] = lambda: None
+) -> tuple[Float32, Int64]:
+    """Cosines and numbers [F, n] of the names nearest to each word, n = min(count, C): highest first. Where no further
+    name has a cosine above 0: the cosine 0 and the number 0.
 
-    def __init__(self, words: Sequence[str]) -> None:
-        """``words``: at least one, and none of them empty."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
+    ``words``: at least one, and none of them empty. A name without a letter, such as a number, is near to nothing.
+    ``between`` is called now and then, and may raise to stop.
+    """
+    words_FG, names_CG = _ngrams(words, [_told(name) for name in names])
+    between()
+    points = SparsePoints.of(_rows(names_CG), num_features=names_CG.shape[1])
+    rows, found = _rows(words_FG), []
+    for start in range(0, len(rows), _BLOCK_WORDS):
+        found.append(points.nearest(rows[start : start + _BLOCK_WORDS], None, count))
+        between()
+    cosines, numbers = zip(*found, strict=True)
+    return np.concatenate(cosines), np.concatenate(numbers)
 
-        # n-grams of single words with the blanks around them, so that beginnings and ends are known as such.
-        self._vectoriser = TfidfVectorizer(
-            analyzer="char_wb", ngram_range=(_SHORTEST, _LONGEST), sublinear_tf=True, dtype=np.float32
-        )
-        self._words_FG = csr_matrix(self._vectoriser.fit_transform(words))
 
-    def nearest(self, names: Sequence[str], count: int) -> tuple[Float32, Int64]:
-        """Cosines and numbers [F, n] of the names nearest to each word, n = min(count, C): highest first. Where no
-        further name has a cosine above 0: the cosine 0 and the number 0."""
-        names_CG = csr_matrix(self._vectoriser.transform([" ".join(_WORDS.findall(name.lower())) for name in names]))
-        words_FG, most = self._words_FG, _MOST_PRODUCTS
-        names_G, words_G = names_CG.getnnz(axis=0), words_FG.getnnz(axis=0)
-        if int(names_G.astype(np.int64) @ words_G) > most:
-            order_G = np.argsort(names_G, kind="stable")
-            kept_G = np.zeros(len(order_G), np.float32)
-            kept_G[order_G[np.cumsum((names_G.astype(np.int64) * words_G)[order_G]) <= most]] = 1
-            names_CG, words_FG = csr_matrix(names_CG @ diags(kept_G)), csr_matrix(words_FG @ diags(kept_G))
-        points = SparsePoints.of(_rows(names_CG), num_features=names_CG.shape[1])
-        return points.nearest(_rows(words_FG), None, count)
+def _told(name: str) -> str:
+    """As the words of a text are told: lower case, without signs."""
+    return " ".join(_TOKENS.findall(name.lower())) if any(map(str.isalpha, name)) else ""
+
+
+def _ngrams(words: Sequence[str], names: Sequence[str]) -> tuple[csr_matrix, csr_matrix]:
+    """Rows of n-grams, those of few words and names weighted up. n-grams are those of single words with the blanks
+    around them, so that beginnings and ends are known as such."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectoriser = TfidfVectorizer(
+        analyzer="char_wb", ngram_range=(_SHORTEST, _LONGEST), sublinear_tf=True, dtype=np.float32
+    )
+    all_rows = csr_matrix(vectoriser.fit_transform([*words, *names]))
+    words_FG, names_CG = all_rows[: len(words)], all_rows[len(words) :]
+    names_G, words_G = names_CG.getnnz(axis=0).astype(np.int64), words_FG.getnnz(axis=0)
+    if int(names_G @ words_G) > _MOST_PRODUCTS:
+        order_G = np.argsort(names_G, kind="stable")
+        kept_G = np.zeros(len(order_G), np.float32)
+        kept_G[order_G[np.cumsum((names_G * words_G)[order_G]) <= _MOST_PRODUCTS]] = 1
+        words_FG, names_CG = words_FG @ diags(kept_G), names_CG @ diags(kept_G)
+    return csr_matrix(words_FG), csr_matrix(names_CG)
 
 
 def _rows(matrix: csr_matrix) -> SparseRows:

@@ -16,9 +16,9 @@ from owlmine.train.fit_mix import MixLoss
 from owlmine.train.validate import cutoffs
 
 # Where the fit begins, and stays where points are few: what suits most datasets. The dense score in the softmax, and
-# how many times as much the linear one, the logarithm of inverse propensities, votes and matches of names count.
+# how many times as much the linear one, the logarithm of inverse propensities, votes and names count.
 _SCALE = 10.0
-_LINEAR, _LIFT, _VOTES, _NAMES = 0.2, 0.03, 0.1, 0.4
+_LINEAR, _LIFT, _VOTES, _NAMES = 0.2, 0.03, 0.1, 1.5
 # Neighbours and names cost memory, and time for every query: each must make the loss smaller by this share.
 _LEAST_GAIN = 0.002
 
@@ -74,13 +74,27 @@ class Shortlists:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What else is known of the places of ``lists``. ``linear``: scores [N, S] by cost; ``votes``: [N, S] by kind and
-    power; ``names_NS``: how far the query spells the name of the class, None where names do not count."""
+    """What else is known of the places of ``lists``, of which the first ``listed`` are those of the dense model and the
+    others, where there are some, those that names suggest. ``linear``: scores [N, S] by cost; ``votes``: [N, S] by kind
+    and power; ``names_NS``: scores of the classes' names, None where names do not count."""
 
     lists: Shortlists
+    listed: int
     linear: Mapping[float, Float32]
     votes: Mapping[tuple[str, float], Float32]
     names_NS: Float32 | None = None
+
+    @property
+    def without_names(self) -> Evidence:
+        """Of the dense model's places alone."""
+        own = (slice(None), slice(self.listed))
+        lists = Shortlists(self.lists.scores_NS[own], self.lists.hits_NS[own], self.lists.rarities_NS[own])
+        return Evidence(
+            lists,
+            self.listed,
+            {cost: scores_NS[own] for cost, scores_NS in self.linear.items()},
+            {key: votes_NS[own] for key, votes_NS in self.votes.items()},
+        )
 
     def precision(self, mix: Mix) -> float:
         mixed_NS = self.lists.scores_NS + np.float32(mix.weight) * self.linear[mix.cost]
@@ -111,21 +125,26 @@ class Evidence:
 def choose_mix(evidence: Evidence) -> tuple[Mix, float]:
     """The best mix, and the mean of its P@1, P@3 and P@5.
 
-    First the cost of the classifiers, then names, then neighbours: whichever makes the loss smallest, and names and
-    neighbours where they earn their place. All weights are fitted anew each time.
+    First names, where the data has some, then the cost of the classifiers, then neighbours: whichever makes the loss
+    smallest, and names and neighbours where they earn their place. All weights are fitted anew each time.
     """
-    chosen, loss = min((evidence.fitted(Mix(cost), names=False) for cost in evidence.linear), key=_loss)
-    names = False
-    if evidence.names_NS is not None:
-        with_names = evidence.fitted(chosen, names=True)
-        names = with_names[1] <= (1 - _LEAST_GAIN) * loss
-        chosen, loss = with_names if names else (chosen, loss)
+    if evidence.names_NS is not None and not _names_help(evidence):
+        return choose_mix(evidence.without_names)
+    names = evidence.names_NS is not None
+    chosen, loss = min((evidence.fitted(Mix(cost), names=names) for cost in evidence.linear), key=_loss)
     with_votes = [
         evidence.fitted(replace(chosen, kind=kind, power=power), names=names) for kind, power in evidence.votes
     ]
-    if with_votes and (best := min(with_votes, key=_loss))[1] <= (1 - _LEAST_GAIN) * loss:
+    if with_votes and (best := min(with_votes, key=_loss))[1] < (1 - _LEAST_GAIN) * loss:
         chosen = best[0]
     return chosen, evidence.precision(chosen)
+
+
+def _names_help(evidence: Evidence) -> bool:
+    """Whether they make the loss of the same lists smaller."""
+    cost = 1.0 if 1.0 in evidence.linear else next(iter(evidence.linear))
+    (_, without), (_, with_names) = (evidence.fitted(Mix(cost), names=names) for names in (False, True))
+    return with_names < (1 - _LEAST_GAIN) * without
 
 
 def _loss(fitted: tuple[Mix, float]) -> float:

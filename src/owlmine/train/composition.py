@@ -79,7 +79,8 @@ def composition(
         dense_neighbours=on_gpu or options.neighbours > 0,
         costs=_COSTS if best else (1.0,),
         most_pairs_of_a_choice=_PAIRS_ON_GPU if on_gpu else _PAIRS_ON_CPU,
-        names=options.names and shortlist > 0,
+        # A linear model has vectors as long as there are features: too long to be made for a list of classes.
+        names=options.names and shortlist > 0 and options.kind == "embedding",
         rehearsal=_rehearsal(options, num_points) if best and shortlist and not has_dev else 0.0,
     )
 

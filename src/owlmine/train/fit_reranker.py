@@ -188,8 +188,14 @@ class RerankerFit:
             self._tell(f"names do not count: more than {_MOST_NAMES:,} of them, or of words")
             return None
         self._tell(f"{len(classes.names):,} names of classes, beside {len(words.vocabulary):,} words of queries")
-        documents = max(classes.num_points, int(words.frequencies.max()))
-        return NameMatches.of(list(words.vocabulary), rarities(words.frequencies, documents), list(classes.names))
+        documents = words.weighting.get("documents") or max(classes.num_points, int(words.frequencies.max()))
+        names = NameMatches.of(
+            list(words.vocabulary),
+            rarities(words.frequencies, documents),
+            list(classes.names),
+            between=lambda: self._check("names"),
+        )
+        return names or None
 
     def _chosen(
         self, rankers: Mapping[float, LinearRanker], witnesses: Mapping[str, Points], names: NameMatches | None
@@ -213,7 +219,7 @@ class RerankerFit:
             if names is not None:
                 assert vectors_ND is not None
                 scores_NS, ids_NS = with_named(predictor.retriever, names, batch.queries, vectors_ND, scores_NS, ids_NS)
-                matches.append(names.scores(batch.queries, ids_NS))
+                matches.append(names.scores(batch.queries, ids_NS, scores_NS[:, 0]))
             depth = ids_NS.shape[1]
             hits_NS = find_hits(ids_NS, batch.labels, depth=depth, num_classes=num_classes).mask(depth)
             lists.append(Shortlists(scores_NS, hits_NS, rarity_K[np.maximum(ids_NS, 0)]))
@@ -226,6 +232,7 @@ class RerankerFit:
         mix, figure = choose_mix(
             Evidence(
                 Shortlists.joined(lists),
+                self._parts.shortlist,
                 {cost: np.concatenate(parts) for cost, parts in linear.items()},
                 {key: np.concatenate(parts) for key, parts in votes.items()},
                 np.concatenate(matches) if matches else None,
