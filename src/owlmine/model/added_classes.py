@@ -24,6 +24,7 @@ from owlmine.model.examples import Examples, ScoredQueries
 from owlmine.model.left_out import left_out_ranks
 from owlmine.model.new_classes import CAUTION, NAME_WEIGHT, QuerySpace
 from owlmine.model.new_classifiers import FeatureEvidence, FeatureSpace, with_classifiers
+from owlmine.model.new_names import NameEvidence
 from owlmine.model.predictor import ClassWords, Predictor
 from owlmine.model.retriever import Retriever
 from owlmine.rerank.reranker import Reranker
@@ -100,6 +101,8 @@ def add_classes(
     by_features = _by_features(predictor, evidence, space.length)
     if by_features is not None:
         space = replace(space, length=_DENSE_SHARE * space.length)
+    told = {**({} if examples is None else examples.names), **({} if names is None else names)}
+    by_names = _by_names(predictor, [told.get(key, "") for key in keys], queries)
     lift, reach = float(queries.lift_N.mean()), 1.0 if by_features is None else _REACH
     ranks_P = left_out_ranks(
         space,
@@ -109,13 +112,13 @@ def add_classes(
         evidence.sums_CD,
         queries.best_NT - lift,
         by_features=by_features,
+        by_names=by_names,
         floor_N=queries.floor_N / reach,
     )
-    told = {**({} if examples is None else examples.names), **({} if names is None else names)}
     words = [told.get(key, key) for key in keys]
     grown = _grown(predictor, reach * space.class_vectors(evidence.sums_CD), keys, words, counts_C)
     if predictor.reranker is not None:
-        grown.reranker = _wider(predictor.reranker, len(keys), lift, by_features)
+        grown.reranker = _wider(predictor.reranker, len(keys), lift, by_features, by_names)
     addition = Addition(grown, keys, counts_C, evidence.named_C, classes_P, ranks_P, unknown, evidence.known_names)
     grown.config["added"] = [*predictor.config.get("added", []), _record(addition, predictor, caution, source)]
     return addition
@@ -220,7 +223,21 @@ def _grown(
     return Predictor(Retriever.from_tensors(shape, tensors), words, predictor.features, config)
 
 
-def _wider(reranker: Reranker, num_new: int, lift: float, by_features: FeatureEvidence | None) -> Reranker:
+def _by_names(predictor: Predictor, names: list[str], queries: ScoredQueries) -> NameEvidence | None:
+    """None without a re-ranker in which names count."""
+    if queries.features is None:
+        return None
+    level = float(queries.name_lift_N.mean())
+    return NameEvidence.of(predictor, names, queries.features, queries.dense_N.float().cpu().numpy(), level)
+
+
+def _wider(
+    reranker: Reranker,
+    num_new: int,
+    lift: float,
+    by_features: FeatureEvidence | None,
+    by_names: NameEvidence | None,
+) -> Reranker:
     """With the new classes, to whose scores ``lift`` is added."""
     ranker, new = reranker.ranker, csr_matrix((num_new, reranker.ranker.num_features), dtype=np.float32)
     weights_K, reach = reranker.dense_weights_K, 1.0
@@ -228,11 +245,14 @@ def _wider(reranker: Reranker, num_new: int, lift: float, by_features: FeatureEv
         new, reach = by_features.classifiers / (by_features.space.mean_length * reranker.weight), _REACH
     if weights_K is None and reach != 1:
         weights_K = np.ones(ranker.num_classes, np.float32)
+    lifts_C = np.full(num_new, lift, np.float32)
     return replace(
         reranker,
         ranker=with_classifiers(ranker, new),
-        offsets_K=np.concatenate([reranker.offsets_K, np.full(num_new, lift, np.float32)]),
+        offsets_K=np.concatenate([reranker.offsets_K, lifts_C if by_names is None else by_names.lifts(lift)]),
         dense_weights_K=None if weights_K is None else np.concatenate([weights_K, np.full(num_new, 1 / reach, "f4")]),
+        names=None if by_names is None else by_names.known.with_more(by_names.weights_CF),
+        num_trained=reranker.num_trained or ranker.num_classes,
     )
 
 

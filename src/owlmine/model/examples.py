@@ -41,6 +41,10 @@ class ScoredQueries:
     """What a re-ranker adds to the score of the same class; 0 where the model has none."""
     floor_N: Tensor
     """The score by vectors of the last known class that a re-ranker judges; -inf where that is every class."""
+    dense_N: Tensor
+    """The best score by vectors alone."""
+    name_lift_N: Tensor
+    """What its name adds to the score of the class of ``level_N``, as a part of the lift."""
     features: SparseRows | None = field(default=None, kw_only=True)
     """The queries themselves, where the model has a re-ranker."""
 
@@ -69,30 +73,44 @@ class ScoredQueries:
 
     @property
     def _parts(self) -> tuple[Tensor, ...]:
-        return self.vectors_ND, self.best_NT, self.level_N, self.lift_N, self.floor_N
+        return (
+            self.vectors_ND,
+            self.best_NT,
+            self.level_N,
+            self.lift_N,
+            self.floor_N,
+            self.dense_N,
+            self.name_lift_N,
+        )
 
 
 def _scored(predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[Tensor, ...]:
     retriever, num_classes = predictor.retriever, predictor.retriever.shape.num_classes
     # Classes that were added before have vectors of another length, where there is a re-ranker.
-    weights_K = None if predictor.reranker is None else predictor.reranker.dense_weights_K
-    trained = None if weights_K is None else np.flatnonzero(weights_K == 1)
-    num_trained = num_classes if trained is None else len(trained)
+    trained = None if predictor.reranker is None else predictor.reranker.num_trained
+    num_trained = num_classes if trained is None else trained
     place = min(PLACES, max(num_trained // 10, 1)) - 1
     listed = PLACES if predictor.reranker is None else max(PLACES, predictor.reranker.shortlist)
-    scores, ids = predictor.shortlist(features, min(listed, num_trained), among=trained)
+    scores, ids = predictor.shortlist(
+        features, min(listed, num_trained), among=None if trained is None else np.arange(trained)
+    )
     best, level = scores[:, :PLACES], scores[:, place]
-    lift, floor = np.zeros_like(level), np.full_like(level, -np.inf)
+    lift, name_lift, floor = np.zeros_like(level), np.zeros_like(level), np.full_like(level, -np.inf)
     vectors = retriever.encode(query_batch(features, retriever.device))
     if predictor.reranker is not None:
         assert isinstance(features, SparseRows)
         placed = ids[:, place : place + 1]
         again, _ = predictor.reranker.reorder(features, vectors, level[:, None], placed, best_N=scores[:, 0])
         lift = again[:, 0] - level
+        if (names := predictor.reranker.names) is not None:
+            name_lift = predictor.reranker.name_weight * names.scores(features, placed, scores[:, 0])[:, 0]
         best, _ = predictor.top(features, min(PLACES, num_classes))
         if predictor.reranker.shortlist < num_trained:
             floor = scores[:, predictor.reranker.shortlist - 1]
-    told = (torch.from_numpy(np.array(part)).to(retriever.device) for part in (best, level, lift, floor))
+    told = (
+        torch.from_numpy(np.array(part)).to(retriever.device)
+        for part in (best, level, lift, floor, scores[:, 0], name_lift)
+    )
     return vectors, *told
 
 

@@ -24,6 +24,7 @@ from owlmine.model.encoder import query_batch
 from owlmine.model.named_lists import with_named
 from owlmine.model.retriever import Retriever
 from owlmine.model.tail import SHORTLIST, lifted_order
+from owlmine.rerank.name_matches import rarities
 from owlmine.rerank.reranker import Reranker
 
 # Queries encoded and scored at once; fewer where a query is as wide as all features (the linear model).
@@ -66,6 +67,12 @@ class FeatureWords:
             stored_vectoriser(store),
             stored_tfidf(store),
         )
+
+    def rarities(self, num_points: int) -> NDArray[np.float64]:
+        """How rare each word of the vocabulary is in training documents; about as many as training points."""
+        assert self.frequencies is not None
+        documents = self.weighting.get("documents") or max(num_points, int(self.frequencies.max()))
+        return rarities(self.frequencies, documents)
 
     @property
     def from_text(self) -> bool:
@@ -176,8 +183,7 @@ class Predictor:
     def _best_score(self, reranker: Reranker, features: SparseRows) -> NDArray[np.float32]:
         """[N] what the re-ranker would find were it given the whole shortlist."""
         scores, ids = self.shortlist(features, min(reranker.shortlist, self.retriever.shape.num_classes))
-        best: NDArray[np.float32] = reranker.dense_scores(scores, ids).max(axis=1, initial=-np.inf)
-        return best
+        return reranker.best_dense(scores, ids)
 
     def _judged_again(
         self,

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, vstack
 from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64, SparseRows
@@ -59,11 +59,20 @@ class NameMatches:
         between: Callable[[], None] = lambda: None,
     ) -> NameMatches:
         """``between`` is called now and then, and may raise to stop."""
-        weights = name_weights(words, rarities_F, names, between=between)
-        none_K = np.zeros(len(names), np.float32)
-        return cls.over(
-            LinearRanker(weights.indptr.astype(np.int64), weights.indices, weights.data, none_K, len(words))
-        )
+        return cls.from_weights(name_weights(words, rarities_F, names, between=between))
+
+    @classmethod
+    def from_weights(cls, weights_KF: csr_matrix) -> NameMatches:
+        """From w, with the features of each row in ascending order."""
+        (num_classes, num_features), offsets = weights_KF.shape, weights_KF.indptr.astype(np.int64)
+        none_K = np.zeros(num_classes, np.float32)
+        return cls.over(LinearRanker(offsets, weights_KF.indices, weights_KF.data, none_K, num_features))
+
+    def with_more(self, weights_CF: csr_matrix) -> NameMatches:
+        """With classes behind those that there are."""
+        ranker = self.ranker
+        own_KF = csr_matrix((ranker.weights, ranker.features, ranker.offsets_K1), shape=ranker.shape)
+        return self.from_weights(vstack([own_KF, weights_CF], format="csr"))
 
     @property
     def num_classes(self) -> int:

@@ -45,6 +45,8 @@ class Reranker:
     dense_weights_K: Float32 | None = None
     names: NameMatches | None = None
     name_weight: float = 0.0
+    num_trained: int | None = None
+    """Classes that training knew, where others were added behind them: how sure the dense model is depends on these."""
 
     def __post_init__(self) -> None:
         if self.offsets_K.shape != (self.ranker.num_classes,) or not np.isfinite(self.offsets_K).all():
@@ -64,6 +66,8 @@ class Reranker:
         for whose, weight in weights:
             if not (np.isfinite(weight) and weight >= 0):
                 raise ValueError(f"the weight of {whose} is {weight!r}; wanted a number of 0 or more")
+        if self.num_trained is not None and not 0 < self.num_trained <= self.ranker.num_classes:
+            raise ValueError(f"{self.num_trained} classes of {self.ranker.num_classes} were trained; wanted 1 to all")
         if self.shortlist < 1:
             raise ValueError(f"the shortlist is {self.shortlist!r}; wanted 1 or more")
 
@@ -86,9 +90,10 @@ class Reranker:
         ``vectors_ND``: the same queries as the dense model sees them, for neighbours. ``best_N``: the best score that
         the dense model has for each of them, for names; where it is left out, that class is in the list.
         """
-        scores_NS = self.dense_scores(scores_NS, ids_NS)
         if best_N is None:
-            best_N = scores_NS.max(axis=1, initial=-np.inf)
+            best_N = self.best_dense(scores_NS, ids_NS)
+        if self.dense_weights_K is not None:
+            scores_NS = scores_NS * self.dense_weights_K[np.maximum(ids_NS, 0)]
         scores_NS = scores_NS + np.float32(self.weight) * self.ranker.scores(queries, ids_NS)
         scores_NS += self.offsets_K[np.maximum(ids_NS, 0)]
         if self.neighbours is not None:
@@ -98,12 +103,12 @@ class Reranker:
         order_NS = np.argsort(-scores_NS, axis=1, kind="stable")
         return np.take_along_axis(scores_NS, order_NS, axis=1), np.take_along_axis(ids_NS, order_NS, axis=1)
 
-    def dense_scores(self, scores_NS: NDArray[np.float32], ids_NS: NDArray[np.int64]) -> NDArray[np.float32]:
-        """As far as they count."""
-        if self.dense_weights_K is None:
-            return scores_NS
-        counting_NS: NDArray[np.float32] = scores_NS * self.dense_weights_K[np.maximum(ids_NS, 0)]
-        return counting_NS
+    def best_dense(self, scores_NS: NDArray[np.float32], ids_NS: NDArray[np.int64]) -> NDArray[np.float32]:
+        """[N] the best score of a class that training knew."""
+        if self.num_trained is not None:
+            scores_NS = np.where(ids_NS < self.num_trained, scores_NS, np.float32(-np.inf))
+        best_N: NDArray[np.float32] = scores_NS.max(axis=1, initial=-np.inf)
+        return best_N
 
     def on(self, device: torch.device) -> Reranker:
         """For query vectors that lie there."""
@@ -126,6 +131,8 @@ class Reranker:
             told |= {"vote_weight": self.vote_weight, _NEIGHBOURS: self.neighbours.to_dict()}
         if self.names is not None:
             told["name_weight"] = self.name_weight
+        if self.num_trained is not None:
+            told["num_trained"] = self.num_trained
         return told
 
     @classmethod
@@ -155,6 +162,7 @@ class Reranker:
             None if dense_weights_K is None else dense_weights_K.numpy(),
             names,
             float(told.get("name_weight", 0.0)),
+            None if told.get("num_trained") is None else int(told["num_trained"]),
         )
 
 

@@ -5,7 +5,7 @@ Shapes: N validation points, S places of a shortlist, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,11 @@ from owlmine.train.validate import cutoffs
 # how many times as much the linear one, the logarithm of inverse propensities, votes and names count.
 _SCALE = 10.0
 _LINEAR, _LIFT, _VOTES, _NAMES = 0.2, 0.03, 0.1, 1.5
+# So many points, and precision itself is not moved by chance alone: then it has the last word, step by step.
+_POINTS_TO_CLIMB = 2_000
+_STEP = 1.3
+# Where a weight of 0 steps to.
+_FIRST_STEP = 0.02
 # Neighbours and names cost memory, and time for every query: each must make the loss smaller by this share.
 _LEAST_GAIN = 0.002
 
@@ -63,6 +68,9 @@ class Shortlists:
             np.concatenate([part.hits_NS for part in lists]),
             np.concatenate([part.rarities_NS for part in lists]),
         )
+
+    def __len__(self) -> int:
+        return len(self.scores_NS)
 
     def precision(self, mixed_NS: Float32) -> float:
         """The mean of P@1, P@3 and P@5 in percent, as many as there are places for."""
@@ -126,7 +134,8 @@ def choose_mix(evidence: Evidence) -> tuple[Mix, float]:
     """The best mix, and the mean of its P@1, P@3 and P@5.
 
     First names, where the data has some, then the cost of the classifiers, then neighbours: whichever makes the loss
-    smallest, and names and neighbours where they earn their place. All weights are fitted anew each time.
+    smallest, and names and neighbours where they earn their place. All weights are fitted anew each time. Where points
+    are many, weights then move on for as long as precision rises.
     """
     if evidence.names_NS is not None and not _names_help(evidence):
         return choose_mix(evidence.without_names)
@@ -137,7 +146,34 @@ def choose_mix(evidence: Evidence) -> tuple[Mix, float]:
     ]
     if with_votes and (best := min(with_votes, key=_loss))[1] < (1 - _LEAST_GAIN) * loss:
         chosen = best[0]
-    return chosen, evidence.precision(chosen)
+    figure = evidence.precision(chosen)
+    return _climbed(evidence, chosen, figure) if len(evidence.lists) >= _POINTS_TO_CLIMB else (chosen, figure)
+
+
+def _climbed(evidence: Evidence, mix: Mix, figure: float) -> tuple[Mix, float]:
+    """From there to where no single step is better."""
+    while True:
+        near = _next_to(mix, evidence.votes)
+        figures = [evidence.precision(other) for other in near]
+        best = int(np.argmax(figures))
+        if figures[best] <= figure:
+            return mix, figure
+        mix, figure = near[best], figures[best]
+
+
+def _next_to(mix: Mix, votes: Iterable[tuple[str, float]]) -> list[Mix]:
+    """One weight a step higher or lower, or other neighbours."""
+    near = []
+    for name in ("weight", "lift", "vote_weight", "name_weight"):
+        weight = getattr(mix, name)
+        # Neighbours and names that did not earn their place have none.
+        steps = (weight * _STEP, weight / _STEP) if weight else (_FIRST_STEP,) if name in ("weight", "lift") else ()
+        near += [Mix(**{**vars(mix), name: float(f"{step:.3g}")}) for step in steps]
+    if mix.kind is not None:
+        near += [
+            replace(mix, kind=kind, power=power) for kind, power in votes if (kind, power) != (mix.kind, mix.power)
+        ]
+    return near
 
 
 def _names_help(evidence: Evidence) -> bool:

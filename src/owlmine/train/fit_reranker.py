@@ -33,7 +33,6 @@ from owlmine.rerank import (
     train_linear,
 )
 from owlmine.rerank.dense_points import first_head
-from owlmine.rerank.name_matches import rarities
 from owlmine.rerank.neighbours import Points
 from owlmine.train.choose_mix import Evidence, Mix, Shortlists, choose_mix, usual_mix
 from owlmine.train.composition import Composition
@@ -188,10 +187,9 @@ class RerankerFit:
             self._tell(f"names do not count: more than {_MOST_NAMES:,} of them, or of words")
             return None
         self._tell(f"{len(classes.names):,} names of classes, beside {len(words.vocabulary):,} words of queries")
-        documents = words.weighting.get("documents") or max(classes.num_points, int(words.frequencies.max()))
         names = NameMatches.of(
             list(words.vocabulary),
-            rarities(words.frequencies, documents),
+            words.rarities(classes.num_points),
             list(classes.names),
             between=lambda: self._check("names"),
         )
