@@ -1,4 +1,7 @@
-"""What their names say of classes that a re-ranked model was not trained on: as much as names say of known ones.
+"""What their names say of classes that a re-ranked model was not trained on.
+
+A name counts as that of a known class does, and less a level that it has to reach: most known classes that are among
+the best have names that say something, which the scores of others must come up to.
 
 Shapes: C new classes, F features, N examples, B of them, P pairs of an example and a new class of its.
 """
@@ -34,8 +37,7 @@ class NameEvidence:
     """How well the last of the known classes matches that names suggest for an example; 0 where they suggest fewer."""
     weight: float
     level: float
-    """What a name adds to the score of a known class that is among the best. A new class of which no name is known gets
-    as much, one with a name what it says."""
+    """What a name has to add to help: a new class with a name gets what it says, less this."""
 
     @classmethod
     def of(

@@ -43,6 +43,11 @@ class ClassWords:
     num_points: int
     """Training points in all: propensities need it."""
 
+    @property
+    def goes_by_keys(self) -> bool:
+        """Whether no class has a name besides its key."""
+        return all(name == key for name, key in zip(self.names, self.keys, strict=True))
+
     @classmethod
     def of(cls, store: Store) -> ClassWords:
         return cls(store.class_keys, store.class_names, store.class_counts, len(store["train"]))
