@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlmine.evaluate.calibration import expected_calibration_error
+from owlmine.model import calibration as calibration_module
 from owlmine.model.calibration import Calibration
 from owlmine.model.precision_thresholds import PrecisionThreshold
+from owlmine.model.probability_knots import bend, fit_knots
 
 EXAMPLE = Calibration(11.0, -2.0, -5.0, 0.3, -3.0, 3, 40, (PrecisionThreshold(0.5, 0.25, 0.5),))
 
@@ -78,6 +80,37 @@ def test_it_finds_the_law_that_made_the_hits() -> None:
     for name in ("score", "best", "last", "place", "bias"):
         assert getattr(fitted, name) == pytest.approx(getattr(law, name), abs=0.35), name
     np.testing.assert_allclose(fitted.probabilities(scores), law.probabilities(scores), atol=0.02)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_knots_are_kept_where_the_map_cannot_tell_and_only_there(seed: int) -> None:
+    """Of hits that the formula makes there is nothing left to bend; with those of a law of another form there is."""
+    rng = np.random.default_rng(seed)
+    scores = falling_scores(rng, 1_000)
+    smooth = EXAMPLE.probabilities(scores)
+    chances = rng.random(scores.shape)
+    assert Calibration.fit(scores, chances < smooth).knots == ()
+    # A step: two probabilities, and nothing between them.
+    hits = chances < np.where(smooth > 0.3, 0.6, 0.02)
+    fitted = Calibration.fit(scores, hits)
+    assert fitted.knots
+    told, straight = (c.probabilities(scores) for c in (fitted, replace(fitted, knots=())))
+    assert (np.diff(told, axis=1) <= 0).all()
+    assert fitted.knots == fit_knots(straight.ravel(), hits.ravel())
+    np.testing.assert_allclose(told, bend(straight, fitted.knots), rtol=1e-6)
+
+
+@pytest.mark.parametrize("helps", [False, True])
+def test_knots_are_kept_as_points_that_they_are_not_made_from_say(monkeypatch: pytest.MonkeyPatch, helps: bool) -> None:
+    scores = falling_scores(np.random.default_rng(0), 400)
+    hits, asked = np.random.default_rng(1).random(scores.shape) < 0.3, []
+    monkeypatch.setattr(calibration_module, "knots_help", lambda *given: asked.append(given) or helps)
+    fitted = Calibration.fit(scores, hits)
+    assert bool(fitted.knots) == helps
+    np.testing.assert_array_equal(asked[0][0], replace(fitted, knots=()).probabilities(scores))
+    np.testing.assert_array_equal(asked[0][1], hits)
+    Calibration.fit(scores[:399], hits[:399])
+    assert len(asked) == 1, "few points are not asked"
 
 
 def test_fifty_points_suffice_for_something() -> None:

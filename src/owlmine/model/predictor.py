@@ -173,9 +173,9 @@ class Predictor:
         k = min(k, listed)
         scores, ids = self.shortlist(features, listed, among=among)
         best = None
-        if among is not None and self.reranker.names is not None:
-            # How much names count depends on the best of all classes, not on those that somebody asks about.
-            best = self._best_score(self.reranker, features)
+        if self.reranker.names is not None and (among is not None or self.reranker.num_trained is not None):
+            # How much names count depends on the best of all trained classes, whoever else is on the list.
+            best = self._best_trained(features, self.reranker.num_trained)
         parts = [(scores[:0, :k], ids[:0, :k])]
         for start in range(0, len(features), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
@@ -185,10 +185,14 @@ class Predictor:
             parts.append((again[0][:, :k], again[1][:, :k]))
         return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts])
 
-    def _best_score(self, reranker: Reranker, features: SparseRows) -> NDArray[np.float32]:
-        """[N] what the re-ranker would find were it given the whole shortlist."""
-        scores, ids = self.shortlist(features, min(reranker.shortlist, self.retriever.shape.num_classes))
-        return reranker.best_dense(scores, ids)
+    def _best_trained(self, features: SparseRows, num_trained: int | None) -> NDArray[np.float32]:
+        """[N] the best score that the dense model has for a class that training knew; None: for any."""
+        retriever, best = self.retriever, [np.zeros(0, np.float32)]
+        for start in range(0, len(features), _BLOCK_ROWS):
+            vectors = retriever.encode(query_batch(features[start : start + _BLOCK_ROWS], retriever.device))
+            scores, _ = hardest(vectors, retriever.classes.weight[:num_trained], 1)
+            best.append(scores[:, 0].float().cpu().numpy())
+        return np.concatenate(best)
 
     def _judged_again(
         self,

@@ -48,7 +48,8 @@ def nearest_names(
 
 def _told(name: str) -> str:
     """As the words of a text are told: lower case, without signs."""
-    return " ".join(_TOKENS.findall(name.lower())) if any(map(str.isalpha, name)) else ""
+    told = " ".join(_TOKENS.findall(name.lower()))
+    return told if any(map(str.isalpha, told)) else ""
 
 
 def _ngrams(words: Sequence[str], names: Sequence[str]) -> tuple[csr_matrix, csr_matrix]:

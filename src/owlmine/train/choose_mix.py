@@ -146,6 +146,9 @@ def choose_mix(evidence: Evidence) -> tuple[Mix, float]:
     ]
     if with_votes and (best := min(with_votes, key=_loss))[1] < (1 - _LEAST_GAIN) * loss:
         chosen = best[0]
+    if names and not chosen.name_weight:
+        # They helped beside classifiers of another cost. The model has no places for them, then.
+        return choose_mix(evidence.without_names)
     figure = evidence.precision(chosen)
     return _climbed(evidence, chosen, figure) if len(evidence.lists) >= _POINTS_TO_CLIMB else (chosen, figure)
 
