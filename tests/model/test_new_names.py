@@ -12,7 +12,7 @@ import torch
 import owlmine
 from owlmine.data.arrays import StringTable
 from owlmine.data.rows import SparseRows
-from owlmine.model.added_classes import _NAME_LEVEL, add_classes
+from owlmine.model.added_classes import add_classes
 from owlmine.model.added_folder import save_added
 from owlmine.model.examples import PLACES, Examples
 from owlmine.model.left_out import left_out_ranks
@@ -20,6 +20,7 @@ from owlmine.model.named_lists import NAMED
 from owlmine.model.new_classes import QuerySpace
 from owlmine.model.new_names import NameEvidence
 from owlmine.model.predictor import Predictor
+from owlmine.model.wider_reranker import NAME_LEVEL
 from owlmine.rerank.name_matches import name_weights
 
 from .test_new_classes import PAIRED, TEXTS, composed_model, texts_of
@@ -115,7 +116,7 @@ def test_the_score_of_a_named_class_in_a_grown_model() -> None:
     assert plain.reranker.names is not None
     assert named.reranker.names is not None
     assert plain.reranker.num_trained == named.reranker.num_trained == 12
-    level = _NAME_LEVEL * float(examples.queries.name_lift_N.mean())
+    level = NAME_LEVEL * float(examples.queries.name_lift_N.mean())
     assert level > 0
     np.testing.assert_allclose(plain.reranker.offsets_K[-1] - named.reranker.offsets_K[-1], level, rtol=1e-5)
     queries = before.prepare(["violinists", "the violin of a castle", "a quiet meadow"])

@@ -350,3 +350,29 @@ def test_where_there_is_nothing_to_choose_by() -> None:
     assert usual_mix(names=False) == Mix()
     assert usual_mix(names=True) == Mix(name_weight=module._NAMES)
     assert module._NAMES > 0
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_evidence_in_parts_is_the_same_evidence(names: bool) -> None:
+    whole = some_evidence(1)
+    whole = whole if names else whole.without_names
+
+    def of_rows(rows: slice) -> Evidence:
+        lists = whole.lists
+        return Evidence(
+            Shortlists(lists.scores_NS[rows], lists.hits_NS[rows], lists.rarities_NS[rows]),
+            whole.listed,
+            {cost: part[rows] for cost, part in whole.linear.items()},
+            {key: part[rows] for key, part in whole.votes.items()},
+            None if whole.names_NS is None else whole.names_NS[rows],
+        )
+
+    again = Evidence.joined([of_rows(slice(0, 5)), of_rows(slice(5, 6)), of_rows(slice(6, None))])
+    assert again.listed == whole.listed
+    assert choose_mix(again) == choose_mix(whole)
+    if names:
+        assert again.names_NS is not None
+        assert whole.names_NS is not None
+        np.testing.assert_array_equal(again.names_NS, whole.names_NS)
+    else:
+        assert again.names_NS is None

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 from torch import Tensor
 
 import owlmine
@@ -23,21 +22,15 @@ from owlmine.model.class_index import ClassIndex
 from owlmine.model.examples import Examples, ScoredQueries
 from owlmine.model.left_out import left_out_ranks
 from owlmine.model.new_classes import CAUTION, NAME_WEIGHT, QuerySpace
-from owlmine.model.new_classifiers import FeatureEvidence, FeatureSpace, with_classifiers
-from owlmine.model.new_names import NameEvidence
+from owlmine.model.new_classifiers import FeatureEvidence, FeatureSpace
 from owlmine.model.predictor import ClassWords, Predictor
 from owlmine.model.retriever import Retriever
-from owlmine.rerank.reranker import Reranker
+from owlmine.model.wider_reranker import REACH, names_beside, wider
 
 # Of new classes in a re-ranked model, on validation points of tibkat-gnd: which share of their score by vectors counts,
-# how much the features add, in standard deviations of that score, and how many times longer vectors are than what
-# counts of them, since a shortlist is made by vectors alone and many new classes would never be on it.
+# and how much the features add, in standard deviations of that score.
 _DENSE_SHARE = 0.8
 _FEATURE_SHARE = 21.0
-_REACH = 1.5
-# What a name must add to help, in shares of what names add to the known class that comes fifth: chosen there too, so
-# that known classes lose no more than 0.3 points.
-_NAME_LEVEL = 1.7
 
 # What config.json says of the files beside it, which are written anew.
 _OF_FILES = ("format", "version", "written_by", "shape", "num_points", "weighting", "sha256", "checksum", "reranker")
@@ -107,8 +100,8 @@ def add_classes(
     told = {**({} if examples is None else examples.names), **({} if names is None else names)}
     # Where no class of the model has a name of its own, keys are names.
     unnamed = predictor.classes.goes_by_keys
-    by_names = _by_names(predictor, [told.get(key, key if unnamed else "") for key in keys], queries)
-    lift, reach = float(queries.lift_N.mean()), 1.0 if by_features is None else _REACH
+    by_names = names_beside(predictor, [told.get(key, key if unnamed else "") for key in keys], queries)
+    lift, reach = float(queries.lift_N.mean()), 1.0 if by_features is None else REACH
     ranks_P = left_out_ranks(
         space,
         queries.vectors_ND,
@@ -123,7 +116,7 @@ def add_classes(
     words = [told.get(key, key) for key in keys]
     grown = _grown(predictor, reach * space.class_vectors(evidence.sums_CD), keys, words, counts_C)
     if predictor.reranker is not None:
-        grown.reranker = _wider(predictor.reranker, len(keys), lift, by_features, by_names)
+        grown.reranker = wider(predictor.reranker, len(keys), lift, by_features, by_names)
     addition = Addition(grown, keys, counts_C, evidence.named_C, classes_P, ranks_P, unknown, evidence.known_names)
     grown.config["added"] = [*predictor.config.get("added", []), _record(addition, predictor, caution, source)]
     return addition
@@ -226,39 +219,6 @@ def _grown(
     )
     config = {name: value for name, value in predictor.config.items() if name not in _OF_FILES}
     return Predictor(Retriever.from_tensors(shape, tensors), words, predictor.features, config)
-
-
-def _by_names(predictor: Predictor, names: list[str], queries: ScoredQueries) -> NameEvidence | None:
-    """None without a re-ranker in which names count."""
-    if queries.features is None:
-        return None
-    level = _NAME_LEVEL * float(queries.name_lift_N.mean())
-    return NameEvidence.of(predictor, names, queries.features, queries.dense_N.float().cpu().numpy(), level)
-
-
-def _wider(
-    reranker: Reranker,
-    num_new: int,
-    lift: float,
-    by_features: FeatureEvidence | None,
-    by_names: NameEvidence | None,
-) -> Reranker:
-    """With the new classes, to whose scores ``lift`` is added."""
-    ranker, new = reranker.ranker, csr_matrix((num_new, reranker.ranker.num_features), dtype=np.float32)
-    weights_K, reach = reranker.dense_weights_K, 1.0
-    if by_features is not None:
-        new, reach = by_features.classifiers / (by_features.space.mean_length * reranker.weight), _REACH
-    if weights_K is None and reach != 1:
-        weights_K = np.ones(ranker.num_classes, np.float32)
-    lifts_C = np.full(num_new, lift, np.float32)
-    return replace(
-        reranker,
-        ranker=with_classifiers(ranker, new),
-        offsets_K=np.concatenate([reranker.offsets_K, lifts_C if by_names is None else by_names.lifts(lift)]),
-        dense_weights_K=None if weights_K is None else np.concatenate([weights_K, np.full(num_new, 1 / reach, "f4")]),
-        names=None if by_names is None else by_names.known.with_more(by_names.weights_CF),
-        num_trained=reranker.num_trained or ranker.num_classes,
-    )
 
 
 def _record(addition: Addition, predictor: Predictor, caution: float, source: str) -> dict[str, Any]:

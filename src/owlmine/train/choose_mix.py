@@ -92,6 +92,18 @@ class Evidence:
     votes: Mapping[tuple[str, float], Float32]
     names_NS: Float32 | None = None
 
+    @classmethod
+    def joined(cls, parts: Sequence[Evidence]) -> Evidence:
+        """Of the points of all, in turn."""
+        first, names = parts[0], [part.names_NS for part in parts if part.names_NS is not None]
+        return cls(
+            Shortlists.joined([part.lists for part in parts]),
+            first.listed,
+            {cost: np.concatenate([part.linear[cost] for part in parts]) for cost in first.linear},
+            {key: np.concatenate([part.votes[key] for part in parts]) for key in first.votes},
+            np.concatenate(names) if names else None,
+        )
+
     @property
     def without_names(self) -> Evidence:
         """Of the dense model's places alone."""

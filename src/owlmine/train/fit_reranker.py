@@ -13,13 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from owlmine.data.rows import Float32, SparseRows
+from owlmine.data.rows import SparseRows
 from owlmine.data.store import Split
-from owlmine.evaluate import inverse_propensities
-from owlmine.evaluate.hits import find_hits
 from owlmine.mining import hardest
 from owlmine.model.encoder import query_batch
-from owlmine.model.named_lists import with_named
 from owlmine.model.predictor import Predictor
 from owlmine.rerank import (
     DensePoints,
@@ -34,9 +31,10 @@ from owlmine.rerank import (
 )
 from owlmine.rerank.dense_points import first_head
 from owlmine.rerank.neighbours import Points
-from owlmine.train.choose_mix import Evidence, Mix, Shortlists, choose_mix, usual_mix
+from owlmine.train.choose_mix import Evidence, Mix, choose_mix, usual_mix
 from owlmine.train.composition import Composition
 from owlmine.train.heartbeat import Heartbeat
+from owlmine.train.judges import Judges, rarities_of
 from owlmine.train.validate import ValidationPart
 
 # Pairs of a point and a class that it was confused with: what memory and patience allow. Within these bounds longer
@@ -49,8 +47,6 @@ _POWERS = (2.0, 4.0, 16.0)
 _MOST_VECTOR_BYTES = 4 << 30
 # Names of classes, or words, beyond which they are not compared: every million takes half a minute and a gigabyte.
 _MOST_NAMES = 2_000_000
-# Training points below which there are no propensities.
-_FEWEST_POINTS = 3
 
 Tell = Callable[[str], None]
 
@@ -98,7 +94,7 @@ class RerankerFit:
             mix = self._chosen(rankers, witnesses, names)
             ranker, points = rankers[mix.cost], None if mix.kind is None else witnesses[mix.kind]
         neighbours = None if points is None else self._neighbours(points, mix.power)
-        offsets_K = np.float32(mix.lift) * _rarities(self._predictor)
+        offsets_K = np.float32(mix.lift) * rarities_of(self._predictor)
         reranker = Reranker(ranker, mix.weight, self._parts.shortlist, offsets_K, neighbours, mix.vote_weight)
         if mix.name_weight:
             reranker = replace(reranker, names=names, name_weight=mix.name_weight)
@@ -199,51 +195,12 @@ class RerankerFit:
         self, rankers: Mapping[float, LinearRanker], witnesses: Mapping[str, Points], names: NameMatches | None
     ) -> Mix:
         """By the validation points."""
-        predictor, device = self._predictor, self._predictor.retriever.device
-        num_classes, rarity_K = predictor.retriever.shape.num_classes, _rarities(predictor)
-        voters = {
-            (kind, power): self._neighbours(points, power) for kind, points in witnesses.items() for power in _POWERS
-        }
-        lists: list[Shortlists] = []
-        linear: dict[float, list[Float32]] = {cost: [] for cost in rankers}
-        votes: dict[tuple[str, float], list[Float32]] = {key: [] for key in voters}
-        matches: list[Float32] = []
+        voters = {kind: [self._neighbours(points, power) for power in _POWERS] for kind, points in witnesses.items()}
+        judges = Judges(self._predictor, self._parts.shortlist, rankers, voters, names)
+        heard = []
         for batch in self._part.batches():
             self._check("validation")
-            assert isinstance(batch.queries, SparseRows)
-            scores_NS, ids_NS = predictor.shortlist(batch.queries, self._parts.shortlist)
-            sees_vectors = "dense" in witnesses or names is not None
-            vectors_ND = predictor.retriever.encode(query_batch(batch.queries, device)) if sees_vectors else None
-            if names is not None:
-                assert vectors_ND is not None
-                scores_NS, ids_NS = with_named(predictor.retriever, names, batch.queries, vectors_ND, scores_NS, ids_NS)
-                matches.append(names.scores(batch.queries, ids_NS, scores_NS[:, 0]))
-            depth = ids_NS.shape[1]
-            hits_NS = find_hits(ids_NS, batch.labels, depth=depth, num_classes=num_classes).mask(depth)
-            lists.append(Shortlists(scores_NS, hits_NS, rarity_K[np.maximum(ids_NS, 0)]))
-            for cost, ranker in rankers.items():
-                linear[cost].append(ranker.scores(batch.queries, ids_NS))
-            for kind, points in witnesses.items():
-                nearest = points.nearest(batch.queries, vectors_ND, self._parts.neighbours)
-                for power in _POWERS:
-                    votes[kind, power].append(voters[kind, power].votes_of(*nearest, ids_NS))
-        mix, figure = choose_mix(
-            Evidence(
-                Shortlists.joined(lists),
-                self._parts.shortlist,
-                {cost: np.concatenate(parts) for cost, parts in linear.items()},
-                {key: np.concatenate(parts) for key, parts in votes.items()},
-                np.concatenate(matches) if matches else None,
-            )
-        )
+            heard.append(judges.evidence(batch))
+        mix, figure = choose_mix(Evidence.joined(heard))
         self._tell(f"{mix.told}: mean of P@1, P@3 and P@5 {figure:.2f} on validation points")
         return mix
-
-
-def _rarities(predictor: Predictor) -> Float32:
-    """[K] logarithms of inverse propensities: 0 for a class that is always marked where it fits, and for all where
-    points are too few to tell."""
-    if predictor.classes.num_points < _FEWEST_POINTS:
-        return np.zeros(len(predictor.classes.counts), np.float32)
-    weights_K = inverse_propensities(predictor.classes.counts, predictor.classes.num_points)
-    return np.log(weights_K).astype(np.float32)
