@@ -41,8 +41,8 @@ def matches_by_loops(model: Predictor, queries: SparseRows) -> np.ndarray:
     """[N, C] Σ w x, in double precision."""
     words = model.features.vocabulary
     assert words is not None
-    weights = name_weights(list(words), model.features.rarities(model.classes.num_points), NAMES).toarray()
-    rows = queries.to_scipy(len(words)).toarray()
+    weights = name_weights(list(words), model.features.rarities(model.classes.num_points), NAMES).toarray().tolist()
+    rows = queries.to_scipy(len(words)).toarray().tolist()
     return np.array([[sum(w * x for w, x in zip(own, row, strict=True)) for own in weights] for row in rows])
 
 
@@ -60,9 +60,10 @@ def test_scores_against_loops() -> None:
         for n in range(len(PAIRED))
     ]
     rows = np.array([3, 0, 5])
-    np.testing.assert_allclose(evidence.scores(rows), np.array(expected)[rows], rtol=1e-5, atol=1e-6)
+    # Differences of numbers up to 1, each rounded to float32.
+    np.testing.assert_allclose(evidence.scores(rows), np.array(expected)[rows], rtol=0, atol=2e-7)
     pairs = np.array([0, 0, 1, 4]), np.array([0, 2, 1, 3])
-    np.testing.assert_allclose(evidence.pair_scores(*pairs), np.array(expected)[pairs], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(evidence.pair_scores(*pairs), np.array(expected)[pairs], rtol=0, atol=2e-7)
     np.testing.assert_allclose(evidence.lifts(0.7), 0.7 - np.array(levels), rtol=1e-6)
 
 
@@ -118,7 +119,7 @@ def test_the_score_of_a_named_class_in_a_grown_model() -> None:
     assert plain.reranker.num_trained == named.reranker.num_trained == 12
     level = NAME_LEVEL * float(examples.queries.name_lift_N.mean())
     assert level > 0
-    np.testing.assert_allclose(plain.reranker.offsets_K[-1] - named.reranker.offsets_K[-1], level, rtol=1e-5)
+    np.testing.assert_allclose(plain.reranker.offsets_K[-1] - named.reranker.offsets_K[-1], level, rtol=1e-6)
     queries = before.prepare(["violinists", "the violin of a castle", "a quiet meadow"])
     assert isinstance(queries, SparseRows)
     new = np.full((3, 1), 12)
@@ -130,14 +131,14 @@ def test_the_score_of_a_named_class_in_a_grown_model() -> None:
     )
 
 
-@pytest.mark.parametrize("names", [None, {"new": "Violins"}])
-def test_known_classes_keep_their_scores(names: dict[str, str] | None) -> None:
+def test_known_classes_keep_their_scores_beside_a_name() -> None:
     before = owlmine.load(composed_model())
-    after = add_classes(before, Examples.of(before, *texts_of("new", PAIRED)), names).predictor
+    after = add_classes(before, Examples.of(before, *texts_of("new", PAIRED)), {"new": "Violins"}).predictor
     for old, new in zip(before.predict(TEXTS, k=12), after.predict(TEXTS, k=13), strict=True):
         left = [found for found in new if found.key != "new"]
         assert [found.key for found in left] == [found.key for found in old]
-        np.testing.assert_allclose([f.score for f in left], [f.score for f in old], rtol=1e-5, atol=1e-6)
+        # Products with one class more may be rounded elsewhere.
+        np.testing.assert_allclose([f.score for f in left], [f.score for f in old], rtol=0, atol=5e-7)
 
 
 def test_keys_are_names_where_no_class_has_one() -> None:

@@ -125,7 +125,8 @@ def test_scores_against_a_loop() -> None:
     found_NS = matches.scores(queries, ids_NS, dense_N)
     assert found_NS.dtype == np.float32
     wanted_NS = np.array(scores_by_loop(matches, queries, ids_NS.tolist(), dense_N.tolist()))
-    np.testing.assert_allclose(found_NS, wanted_NS, rtol=1e-5, atol=1e-6)
+    # A query has values below 0, so sums may come near it.
+    np.testing.assert_allclose(found_NS, wanted_NS, rtol=1e-6, atol=1e-7)
     assert (np.abs(wanted_NS).max(axis=1) > 0.03)[[0, 4, 5, 7]].all()
     assert not wanted_NS[[2, 3]].any()
 
@@ -146,7 +147,7 @@ def test_any_scores(seed: int, dense_scores: list[float], num_places: int, doubl
     found_NS = matches.scores(queries, ids_NS, dense_N)
     assert (found_NS.dtype, found_NS.shape) == (np.float32, ids_NS.shape)
     wanted = np.reshape(scores_by_loop(matches, queries, ids_NS.tolist(), dense_scores), ids_NS.shape)
-    np.testing.assert_allclose(found_NS, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found_NS, wanted, rtol=1e-6)
     assert (found_NS >= 0).all()
     whole_NS = matches.scores(queries, ids_NS, np.zeros(len(dense_scores), np.float32))
     np.testing.assert_array_equal(whole_NS, matches.ranker.scores(queries, ids_NS))
@@ -180,7 +181,7 @@ def test_best_classes_against_a_sort(
         assert (found_n[len(own) :] == -1).all()
         assert len(set(own.tolist())) == len(own)
         # Scores that differ by no more than rounding may change places.
-        np.testing.assert_allclose(scores_K[own], scores_K[order[: len(own)]], rtol=1e-5)
+        np.testing.assert_allclose(scores_K[own], scores_K[order[: len(own)]], rtol=2e-6)
 
 
 @pytest.mark.usefixtures("both")

@@ -118,7 +118,7 @@ def _print(console: Console, addition: Addition, examples: Examples | None, out:
         table.add_row(name, f"{int(group.sum()):,}", f"{judged:,}" if judged else "–", *figures)
     console.print(table)
     console.print(
-        "In percent: left-out examples whose class comes first, or among five, by the vector of the others.",
+        "In percent: left-out examples whose class comes first, or among five, by what the others make.",
         highlight=False,
     )
     for note in _notes(addition, examples):

@@ -81,7 +81,7 @@ def _judged_again(reranker: Reranker | None) -> str:
     if reranker is None:
         return ""
     voters = reranker.neighbours
-    votes = "" if voters is None else f" and by the votes of {voters.count} neighbours, {reranker.vote_weight:g} times"
+    votes = "" if voters is None else f", and by the votes of {voters.count} neighbours, {reranker.vote_weight:g} times"
     names = ""
     if reranker.names is not None:
         names = f" Names of classes that the query spells join them, and count {reranker.name_weight:g} times."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -34,6 +35,10 @@ class Judges:
     voters: Mapping[str, list[Neighbours]]
     names: NameMatches | None
 
+    @cached_property
+    def _rarities(self) -> Float32:
+        return rarities_of(self.predictor)
+
     def evidence(self, batch: Batch) -> Evidence:
         """What each says of the shortlists of these points."""
         queries, retriever = batch.queries, self.predictor.retriever
@@ -52,9 +57,8 @@ class Judges:
             votes |= {(kind, voter.power): voter.votes_of(*nearest, ids_NS) for voter in voters}
         depth, num_classes = ids_NS.shape[1], retriever.shape.num_classes
         hits_NS = find_hits(ids_NS, batch.labels, depth=depth, num_classes=num_classes).mask(depth)
-        rarities_NS = rarities_of(self.predictor)[np.maximum(ids_NS, 0)]
         return Evidence(
-            Shortlists(scores_NS, hits_NS, rarities_NS),
+            Shortlists(scores_NS, hits_NS, self._rarities[np.maximum(ids_NS, 0)]),
             self.shortlist,
             {cost: ranker.scores(queries, ids_NS) for cost, ranker in self.rankers.items()},
             votes,
