@@ -365,7 +365,7 @@ def test_a_pytorch_without_these_private_names(monkeypatch: pytest.MonkeyPatch) 
         patch.delattr(torch, "_int_mm")
         assert not cpu_multiplies_int8.__wrapped__()
     with monkeypatch.context() as patch:
-        patch.setattr(int8, "_multiply", lambda left, right: (left.short() @ right.short().T).int())
+        patch.setattr(int8, "multiply_bytes", lambda left, right: (left.short() @ right.short().T).int())
         assert not cpu_multiplies_int8.__wrapped__()
     monkeypatch.delattr(torch.cpu, "_is_vnni_supported")
     assert not cpu_multiplies_int8.__wrapped__()

@@ -158,7 +158,7 @@ def frequent_grams(words: Sequence[str], names: Sequence[str], most: int) -> fro
     """What is left out: from the first n-gram on, rare ones first, whose products no longer fit."""
     of_words = Counter(gram for word in words for gram in counted(word))
     of_names = Counter(gram for name in names for gram in counted(plain_name(name)))
-    order, products = sorted(of_words | of_names, key=lambda gram: (of_names[gram], gram)), 0
+    order, products = sorted(of_words | of_names, key=lambda gram: (of_names[gram], len(gram), gram)), 0
     for place, gram in enumerate(order):
         products += of_names[gram] * of_words[gram]
         if products > most:

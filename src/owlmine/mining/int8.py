@@ -41,10 +41,17 @@ def cpu_multiplies_int8() -> bool:
         return False
     # The bound rests on these sums, so the largest ones are tried.
     largest = torch.full((33, 4 * _LEAST_DIM), 127, dtype=torch.int8)
-    return all(bool((_multiply(largest, sign * largest) == sign * 127**2 * 4 * _LEAST_DIM).all()) for sign in (-1, 1))
+    return all(
+        bool((multiply_bytes(largest, sign * largest) == sign * 127**2 * 4 * _LEAST_DIM).all()) for sign in (-1, 1)
+    )
 
 
-def _multiply(codes_ND: Tensor, codes_WD: Tensor, out_NW: Tensor | None = None) -> Tensor:
+def bytes_may_hold(dim: int) -> bool:
+    """Whether products of rows of this dimension are right."""
+    return _LEAST_DIM <= dim <= _MOST_DIM
+
+
+def multiply_bytes(codes_ND: Tensor, codes_WD: Tensor, out_NW: Tensor | None = None) -> Tensor:
     """Products [N, W] of bytes. Private, but PyTorch's only product of bytes that keeps all 32 bits of a sum."""
     return torch._int_mm(codes_ND, codes_WD.T, out=out_NW)
 
@@ -66,7 +73,7 @@ class Int8Search:
             and weight_RD.is_contiguous()
             and kept <= _MOST_KEPT
             and width >= _LEAST_WIDTH
-            and _LEAST_DIM <= dim <= _MOST_DIM
+            and bytes_may_hold(dim)
             and num_queries * width * dim >= _LEAST_WORK
         )
 
@@ -88,7 +95,7 @@ class Int8Search:
         if not (queries_fit and rows_fit):
             return None
         products_NW = self._buffer("products", len(codes_ND), len(ids_W), dtype=torch.int32)
-        _multiply(codes_ND, codes_WD, products_NW)
+        multiply_bytes(codes_ND, codes_WD, products_NW)
         products_NW.index_put_(hidden, products_NW.new_tensor(_HIDDEN))
         places_NT = torch.empty(len(queries_ND), kept, dtype=torch.int64)
         scores_NT = torch.empty(len(queries_ND), kept, dtype=torch.float32)

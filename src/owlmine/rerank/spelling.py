@@ -16,6 +16,7 @@ from scipy.sparse import csr_matrix, diags
 
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.data.text import TOKEN_PATTERN
+from owlmine.rerank.letter_runs import ngram_counts
 from owlmine.rerank.sparse_points import SparsePoints
 
 _SHORTEST, _LONGEST = 3, 5
@@ -53,14 +54,11 @@ def _told(name: str) -> str:
 
 
 def _ngrams(words: Sequence[str], names: Sequence[str]) -> tuple[csr_matrix, csr_matrix]:
-    """Rows of n-grams, those of few words and names weighted up. n-grams are those of single words with the blanks
-    around them, so that beginnings and ends are known as such."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    vectoriser = TfidfVectorizer(
-        analyzer="char_wb", ngram_range=(_SHORTEST, _LONGEST), sublinear_tf=True, dtype=np.float32
-    )
-    all_rows = csr_matrix(vectoriser.fit_transform([*words, *names]))
+    """Rows of n-grams, (1 + ln tf) · (ln((1 + F + C) / (1 + df)) + 1) each: those of few words and names count more."""
+    all_rows = ngram_counts([*words, *names], _SHORTEST, _LONGEST)
+    idf_G = np.log((1 + all_rows.shape[0]) / (1 + all_rows.getnnz(axis=0))) + 1
+    values = ((1 + np.log(all_rows.data)) * idf_G[all_rows.indices]).astype(np.float32)
+    all_rows = csr_matrix((values, all_rows.indices, all_rows.indptr), shape=all_rows.shape)
     words_FG, names_CG = all_rows[: len(words)], all_rows[len(words) :]
     names_G, words_G = names_CG.getnnz(axis=0).astype(np.int64), words_FG.getnnz(axis=0)
     if int(names_G @ words_G) > _MOST_PRODUCTS:

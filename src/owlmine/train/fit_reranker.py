@@ -15,7 +15,7 @@ from torch import Tensor
 
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Split
-from owlmine.mining import hardest
+from owlmine.mining.rough_search import RoughSearch
 from owlmine.model.encoder import query_batch
 from owlmine.model.predictor import Predictor
 from owlmine.rerank import (
@@ -106,14 +106,14 @@ class RerankerFit:
         length = min(max(_MOST_PAIRS // num_points, _SHORTEST), _LONGEST, shape.num_classes)
         self._tell(f"the {length} best classes of each training point, for what the model confuses")
         ranked_NS = np.empty((num_points, length), np.int32)
-        if retriever.device.type == "cpu" or shape.kind == "linear":
+        if shape.kind == "linear":
             for block in self._blocks("shortlists"):
                 ranked_NS[block] = self._predictor.shortlist(self._queries[block], length)[1]
         else:
-            # Which classes are confused need not be known to the last bit; a float32 table takes three such products.
-            table_KD = retriever.classes.weight.to(torch.bfloat16)
+            # Which classes are confused need not be known to the last bit.
+            search = RoughSearch(retriever.classes.weight)
             for block in self._blocks("shortlists"):
-                ranked_NS[block] = hardest(self._encoded(block), table_KD, length)[1].cpu().numpy()
+                ranked_NS[block] = search(self._encoded(block), length).cpu().numpy()
         return MinedPairs.of(ranked_NS, self._labels, num_classes=shape.num_classes)
 
     def _blocks(self, what: str) -> Iterator[slice]:

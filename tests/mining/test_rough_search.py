@@ -1,0 +1,89 @@
+"""Classes that score about highest: none of them is further below the best than rounding to bytes can explain.
+
+Shapes: N queries, K classes, D dimension, k best classes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from owlmine.mining import hardest, rough_search
+from owlmine.mining.int8 import cpu_multiplies_int8
+from owlmine.mining.rough_search import RoughSearch
+
+needs_bytes = pytest.mark.skipif(not cpu_multiplies_int8(), reason="this CPU has no products of bytes in 32 bits")
+
+
+def drawn(num_rows: int, dim: int, seed: int) -> Tensor:
+    return torch.randn(num_rows, dim, generator=torch.Generator().manual_seed(seed))
+
+
+def largest_errors(queries_ND: Tensor, table_KD: Tensor) -> Tensor:
+    """[N, K] how far a product of rounded rows may be from that of the rows: |q - q'| |c| + |q'| |c - c'|. Rounding moves
+    a row by no more than half its unit in each dimension."""
+
+    def moved(rows_RD: Tensor) -> Tensor:
+        return math.sqrt(rows_RD.shape[1]) * rows_RD.abs().amax(dim=1) / 127 / 2
+
+    q_N, c_K, dq_N, dc_K = queries_ND.norm(dim=1), table_KD.norm(dim=1), moved(queries_ND), moved(table_KD)
+    return dq_N[:, None] * c_K + (q_N + dq_N)[:, None] * dc_K
+
+
+@needs_bytes
+@pytest.mark.parametrize(
+    ("num_queries", "num_classes", "dim", "k"),
+    [(40, 3000, 128, 100), (1, 100, 16, 5), (300, 17, 33, 17), (5, 1, 16, 1), (70, 1111, 384, 10), (0, 50, 20, 3)],
+)
+def test_none_is_far_below_the_best(num_queries: int, num_classes: int, dim: int, k: int) -> None:
+    queries_ND, table_KD = drawn(num_queries, dim, 1), drawn(num_classes, dim, 2) * drawn(num_classes, 1, 3).abs()
+    ids_Nk = RoughSearch(table_KD)(queries_ND, k)
+    assert ids_Nk.shape == (num_queries, k)
+    assert all(len(set(row)) == k for row in ids_Nk.tolist())
+    exact_NK = queries_ND.double() @ table_KD.double().T
+    errors_NK = largest_errors(queries_ND.double(), table_KD.double())
+    lowest_N = (exact_NK - errors_NK).sort(dim=1, descending=True).values[:, k - 1]
+    assert ((exact_NK + errors_NK).gather(1, ids_Nk) >= lowest_N[:, None]).all()
+
+
+@needs_bytes
+def test_nearly_all_are_among_the_best() -> None:
+    queries_ND, table_KD = drawn(50, 128, 1), drawn(5000, 128, 2)
+    found, wanted = RoughSearch(table_KD)(queries_ND, 100), hardest(queries_ND, table_KD, 100)[1]
+    shared = [len(set(a) & set(b)) for a, b in zip(found.tolist(), wanted.tolist(), strict=True)]
+    assert min(shared) >= 93, "98 on the CPU that this was measured on"
+    assert (found != wanted).any(), "bytes do round"
+
+
+@needs_bytes
+def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries_ND, table_KD = drawn(100, 32, 1), drawn(200, 32, 2)
+    whole = RoughSearch(table_KD)(queries_ND, 7)
+    monkeypatch.setattr(rough_search, "_BLOCK_SCORES", 33 * len(table_KD))
+    torch.testing.assert_close(RoughSearch(table_KD)(queries_ND, 7), whole)
+
+
+@needs_bytes
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
+def test_a_row_that_has_no_scale_harms_no_other(value: float) -> None:
+    queries_ND, table_KD = drawn(10, 32, 1), drawn(60, 32, 2)
+    whole = RoughSearch(table_KD)(queries_ND, 60)
+    queries_ND[3] = value
+    found = RoughSearch(table_KD)(queries_ND, 60)
+    others = torch.arange(10) != 3
+    torch.testing.assert_close(found[others], whole[others])
+    assert sorted(found[3].tolist()) == list(range(60))
+
+
+@pytest.mark.parametrize("case", ["no bytes", "one dimension", "many classes"])
+def test_otherwise_they_are_the_hardest(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dim = 1 if case == "one dimension" else 32
+    if case == "no bytes":
+        monkeypatch.setattr(rough_search, "cpu_multiplies_int8", lambda: False)
+    if case == "many classes":
+        monkeypatch.setattr(rough_search, "_BLOCK_SCORES", 31 * 200)
+    queries_ND, table_KD = drawn(20, dim, 1), drawn(200, dim, 2)
+    torch.testing.assert_close(RoughSearch(table_KD)(queries_ND, 9), hardest(queries_ND, table_KD, 9)[1])
