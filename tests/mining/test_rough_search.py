@@ -23,8 +23,8 @@ def drawn(num_rows: int, dim: int, seed: int) -> Tensor:
 
 
 def largest_errors(queries_ND: Tensor, table_KD: Tensor) -> Tensor:
-    """[N, K] how far a product of rounded rows may be from that of the rows: |q - q'| |c| + |q'| |c - c'|. Rounding moves
-    a row by no more than half its unit in each dimension."""
+    """[N, K] how far a product of rounded rows may be from that of the rows: |q - q'| |c| + |q'| |c - c'|. Rounding
+    moves a row by no more than half its unit in each dimension."""
 
     def moved(rows_RD: Tensor) -> Tensor:
         return math.sqrt(rows_RD.shape[1]) * rows_RD.abs().amax(dim=1) / 127 / 2
