@@ -22,15 +22,16 @@ def drawn(num_rows: int, dim: int, seed: int) -> Tensor:
     return torch.randn(num_rows, dim, generator=torch.Generator().manual_seed(seed))
 
 
+def sets(ids_Nk: Tensor) -> list[set[int]]:
+    return [set(row) for row in ids_Nk.tolist()]
+
+
 def largest_errors(queries_ND: Tensor, table_KD: Tensor) -> Tensor:
     """[N, K] how far a product of rounded rows may be from that of the rows: |q - q'| |c| + |q'| |c - c'|. Rounding
-    moves a row by no more than half its unit in each dimension."""
-
-    def moved(rows_RD: Tensor) -> Tensor:
-        return math.sqrt(rows_RD.shape[1]) * rows_RD.abs().amax(dim=1) / 127 / 2
-
-    q_N, c_K, dq_N, dc_K = queries_ND.norm(dim=1), table_KD.norm(dim=1), moved(queries_ND), moved(table_KD)
-    return dq_N[:, None] * c_K + (q_N + dq_N)[:, None] * dc_K
+    moves a row by no more than half its unit in each dimension; the table has one unit."""
+    moved_q_N = math.sqrt(queries_ND.shape[1]) * queries_ND.abs().amax(dim=1) / 127 / 2
+    moved_c = math.sqrt(table_KD.shape[1]) * float(table_KD.abs().max()) / 127 / 2
+    return moved_q_N[:, None] * table_KD.norm(dim=1) + (queries_ND.norm(dim=1) + moved_q_N)[:, None] * moved_c
 
 
 @needs_bytes
@@ -42,7 +43,7 @@ def test_none_is_far_below_the_best(num_queries: int, num_classes: int, dim: int
     queries_ND, table_KD = drawn(num_queries, dim, 1), drawn(num_classes, dim, 2) * drawn(num_classes, 1, 3).abs()
     ids_Nk = RoughSearch(table_KD)(queries_ND, k)
     assert ids_Nk.shape == (num_queries, k)
-    assert all(len(set(row)) == k for row in ids_Nk.tolist())
+    assert all(len(own) == k for own in sets(ids_Nk))
     exact_NK = queries_ND.double() @ table_KD.double().T
     errors_NK = largest_errors(queries_ND.double(), table_KD.double())
     lowest_N = (exact_NK - errors_NK).sort(dim=1, descending=True).values[:, k - 1]
@@ -53,9 +54,9 @@ def test_none_is_far_below_the_best(num_queries: int, num_classes: int, dim: int
 def test_nearly_all_are_among_the_best() -> None:
     queries_ND, table_KD = drawn(50, 128, 1), drawn(5000, 128, 2)
     found, wanted = RoughSearch(table_KD)(queries_ND, 100), hardest(queries_ND, table_KD, 100)[1]
-    shared = [len(set(a) & set(b)) for a, b in zip(found.tolist(), wanted.tolist(), strict=True)]
-    assert min(shared) >= 93, "98 on the CPU that this was measured on"
-    assert (found != wanted).any(), "bytes do round"
+    shared = [len(a & b) for a, b in zip(sets(found), sets(wanted), strict=True)]
+    assert min(shared) >= 93, "96 on the CPU that this was measured on"
+    assert min(shared) < 100, "bytes do round"
 
 
 @needs_bytes
@@ -63,19 +64,18 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     queries_ND, table_KD = drawn(100, 32, 1), drawn(200, 32, 2)
     whole = RoughSearch(table_KD)(queries_ND, 7)
     monkeypatch.setattr(rough_search, "_BLOCK_SCORES", 33 * len(table_KD))
-    torch.testing.assert_close(RoughSearch(table_KD)(queries_ND, 7), whole)
+    assert sets(RoughSearch(table_KD)(queries_ND, 7)) == sets(whole)
 
 
 @needs_bytes
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
 def test_a_row_that_has_no_scale_harms_no_other(value: float) -> None:
     queries_ND, table_KD = drawn(10, 32, 1), drawn(60, 32, 2)
-    whole = RoughSearch(table_KD)(queries_ND, 60)
+    whole = sets(RoughSearch(table_KD)(queries_ND, 20))
     queries_ND[3] = value
-    found = RoughSearch(table_KD)(queries_ND, 60)
-    others = torch.arange(10) != 3
-    torch.testing.assert_close(found[others], whole[others])
-    assert sorted(found[3].tolist()) == list(range(60))
+    found = sets(RoughSearch(table_KD)(queries_ND, 20))
+    assert [own for row, own in enumerate(found) if row != 3] == [own for row, own in enumerate(whole) if row != 3]
+    assert len(found[3]) == 20
 
 
 @pytest.mark.parametrize("case", ["no bytes", "one dimension", "many classes"])

@@ -12,42 +12,43 @@ from torch import Tensor
 from owlmine.mining.hardest_classes import hardest
 from owlmine.mining.int8 import bytes_may_hold, cpu_multiplies_int8, multiply_bytes
 
-# Scores made at once. With so many classes that few queries make as many, ``hardest`` takes the classes in parts.
-_BLOCK_SCORES = 1 << 25
-_FEWEST_QUERIES = 32
+# Queries and scores at once, which the cache then holds. Where so many scores are of too few queries there are so many
+# classes that ``hardest`` had better take them in parts.
+_MOST_QUERIES, _FEWEST_QUERIES = 256, 32
+_BLOCK_SCORES = 1 << 23
 
 
 class RoughSearch:
     """Among the rows of one table of classes."""
 
     def __init__(self, table_KD: Tensor) -> None:
-        self._codes: tuple[Tensor, Tensor] | None = None
+        self._codes_KD: Tensor | None = None
         self._table_KD = table_KD if table_KD.device.type == "cpu" else table_KD.to(torch.bfloat16)
-        self._block = _BLOCK_SCORES // max(len(table_KD), 1)
+        self._block = min(_BLOCK_SCORES // max(len(table_KD), 1), _MOST_QUERIES)
         if (
             table_KD.device.type == "cpu"
             and cpu_multiplies_int8()
             and bytes_may_hold(table_KD.shape[1])
             and self._block >= _FEWEST_QUERIES
         ):
-            self._codes = _coded(table_KD)
+            # All in one unit: so products need no factor, and the error of a score is the same for all classes.
+            self._codes_KD = _coded(table_KD, table_KD.nan_to_num().abs().max())
 
     @torch.no_grad()
     def __call__(self, queries_ND: Tensor, k: int) -> Tensor:
-        """Ids [N, k], highest first. Scores nearer to each other than the arithmetic's error may change places."""
-        if self._codes is None:
+        """Ids [N, k] in no order. Of scores nearer to each other than the arithmetic's error either may be left out."""
+        if self._codes_KD is None:
             return hardest(queries_ND, self._table_KD, k)[1]
-        codes_KD, units_K = self._codes
+        queries_ND = queries_ND.float().nan_to_num()
+        codes_ND = _coded(queries_ND, queries_ND.abs().amax(dim=1, keepdim=True))
         best = [torch.empty(0, k, dtype=torch.int64)]
-        for start in range(0, len(queries_ND), self._block):
-            # Of one query all scores are in the same unit, which does not change their order.
-            products_NK = multiply_bytes(_coded(queries_ND[start : start + self._block])[0], codes_KD)
-            best.append((products_NK * units_K).topk(k, dim=1).indices)
+        for start in range(0, len(codes_ND), self._block):
+            products_NK = multiply_bytes(codes_ND[start : start + self._block], self._codes_KD)
+            best.append(products_NK.topk(k, dim=1, sorted=False).indices)
         return torch.cat(best)
 
 
-def _coded(rows_RD: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows in 8-bit integers, and the unit [R] of each. What is not a number is 0."""
-    rows_RD = rows_RD.float().nan_to_num()
-    units_R = (rows_RD.abs().amax(dim=1) / 127).clamp_min(torch.finfo(torch.float32).tiny)
-    return (rows_RD / units_R[:, None]).round_().to(torch.int8), units_R
+def _coded(rows_RD: Tensor, largest: Tensor) -> Tensor:
+    """Rows in 8-bit integers, of which 127 stands for ``largest``. What is not a number is 0."""
+    units = (largest / 127).clamp_min(torch.finfo(torch.float32).tiny)
+    return (rows_RD.float().nan_to_num() / units).round_().to(torch.int8)
