@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
@@ -86,6 +86,7 @@ def test_it_is_convex(seed: int, num_points: int, places: int, num_scores: int) 
 
 @settings(max_examples=30, deadline=None)
 @given(**_shapes)
+@example(seed=10509, num_points=10, places=3, num_scores=2)
 def test_nothing_is_smaller_than_the_smallest(seed: int, num_points: int, places: int, num_scores: int) -> None:
     """Where a weight could still move, the loss does not fall with it."""
     scores, hits_NS, prior_J = some_scores(seed, num_points, places, num_scores)
@@ -98,7 +99,8 @@ def test_nothing_is_smaller_than_the_smallest(seed: int, num_points: int, places
     assert smallest == pytest.approx(loss(u_J)[0])
     slope_J = loss(u_J)[1] * prior_J
     assert (slope_J > -1e-3).all()
-    assert (np.abs(slope_J[u_J > least_J]) < 1e-3).all()
+    # SciPy ends some roundings of float64 beside a bound.
+    assert (np.abs(slope_J[u_J > least_J * (1 + 1e-14)]) < 1e-3).all()
     for other_J in np.random.default_rng(seed).uniform(0, 3, (10, num_scores)) * prior_J:
         assert loss(np.maximum(other_J, least_J))[0] >= smallest - 1e-9
 
