@@ -1,5 +1,5 @@
-"""Claim: on a CPU that multiplies bytes, the 100 best classes of training points are found in less than two thirds of the
-time that float32 takes.
+"""Claim: on a CPU that multiplies bytes, the 100 best classes of training points are found in less than two thirds of
+the time that float32 takes.
 
     python benchmarks/rough_search.py
 
