@@ -115,7 +115,7 @@ def test_what_joins_against_a_loop(monkeypatch: pytest.MonkeyPatch, among: np.nd
         wanted = suggested(names, queries_NF[row], allowed, ids_NS[row].tolist())
         assert named[named >= 0].tolist() == wanted
         # Products of unit vectors in float32.
-        np.testing.assert_allclose(scores[row, 5:][named >= 0], exact_NK[row, wanted], rtol=0, atol=5e-7)
+        np.testing.assert_allclose(scores[row, 5:][named >= 0], exact_NK[row, wanted], rtol=0, atol=3e-7)
         assert np.isneginf(scores[row, 5:][named < 0]).all()
         assert set(named[named < 0].tolist()) <= {-1}
         joined += len(wanted)
@@ -174,7 +174,7 @@ def test_answers_against_a_loop(among: np.ndarray | None, num_trained: int | Non
             np.testing.assert_allclose(scores[row], wanted, rtol=0, atol=1e-6)
             assert set(ids[row].tolist()) <= set(allowed)
             assert len(set(ids[row].tolist())) == k
-            # Classes that differ by no more than that may change places.
+            # Two classes change places where both scores are off by as much, towards each other.
             np.testing.assert_allclose(total_NK[row, ids[row]], wanted, rtol=0, atol=2e-6)
 
 
@@ -205,8 +205,8 @@ def test_a_class_has_the_same_score_whoever_else_is_asked_for(shortlist: int, nu
     asked += [(k, some) for some in (SOME, SOME[:1], np.arange(1, NUM_CLASSES, 3)) for k in (1, len(np.unique(some)))]
     for k, among in asked:
         scores, ids = model.top(queries, k, among=among)
-        # Of sums of some numbers near 1, each rounded to float32.
-        np.testing.assert_allclose(scores, np.take_along_axis(whole_NK, ids, axis=1), rtol=0, atol=1e-6)
+        # Two roundings of float32 at 3.
+        np.testing.assert_allclose(scores, np.take_along_axis(whole_NK, ids, axis=1), rtol=0, atol=5e-7)
 
 
 @pytest.mark.parametrize("num_rows", [1, 4])

@@ -32,23 +32,24 @@ class RoughSearch:
             and self._block >= _FEWEST_QUERIES
         ):
             # All in one unit: so products need no factor, and the error of a score is the same for all classes.
-            self._codes_KD = _coded(table_KD, table_KD.nan_to_num().abs().max())
+            self._codes_KD = _coded(table_KD, one_unit=True)
 
     @torch.no_grad()
     def __call__(self, queries_ND: Tensor, k: int) -> Tensor:
         """Ids [N, k] in no order. Of scores nearer to each other than the arithmetic's error either may be left out."""
         if self._codes_KD is None:
             return hardest(queries_ND, self._table_KD, k)[1]
-        queries_ND = queries_ND.float().nan_to_num()
-        codes_ND = _coded(queries_ND, queries_ND.abs().amax(dim=1, keepdim=True))
-        best = [torch.empty(0, k, dtype=torch.int64)]
+        codes_ND, best = _coded(queries_ND, one_unit=False), [torch.empty(0, k, dtype=torch.int64)]
         for start in range(0, len(codes_ND), self._block):
             products_NK = multiply_bytes(codes_ND[start : start + self._block], self._codes_KD)
             best.append(products_NK.topk(k, dim=1, sorted=False).indices)
         return torch.cat(best)
 
 
-def _coded(rows_RD: Tensor, largest: Tensor) -> Tensor:
-    """Rows in 8-bit integers, of which 127 stands for ``largest``. What is not a number is 0."""
-    units = (largest / 127).clamp_min(torch.finfo(torch.float32).tiny)
-    return (rows_RD.float().nan_to_num() / units).round_().to(torch.int8)
+def _coded(rows_RD: Tensor, *, one_unit: bool) -> Tensor:
+    """Rows in 8-bit integers, of which 127 stands for the largest value of all rows, or of each. What is not a number
+    is 0."""
+    rows_RD = rows_RD.float().nan_to_num()
+    largest_R1 = rows_RD.abs().amax(dim=1, keepdim=True)
+    largest = largest_R1.max() if one_unit else largest_R1
+    return (rows_RD / (largest / 127).clamp_min(torch.finfo(torch.float32).tiny)).round_().to(torch.int8)

@@ -45,7 +45,7 @@ _BLOCK_ROWS = 4096
 _POWERS = (2.0, 4.0, 16.0)
 # Vectors of training points beyond this are not kept.
 _MOST_VECTOR_BYTES = 4 << 30
-# Names of classes, or words, beyond which they are not compared: every million takes half a minute and a gigabyte.
+# Names of classes, or words, beyond which they are not compared: a million of two words takes a minute or two, 4 GiB.
 _MOST_NAMES = 2_000_000
 
 Tell = Callable[[str], None]
