@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -15,7 +14,6 @@ from numpy.typing import DTypeLike, NDArray
 
 # NumPy pads its header so that the first axis can grow to any length in place.
 _HEADER_BYTES = 128
-_COPY_BYTES = 4 << 20
 
 
 class ArrayWriter:
@@ -74,14 +72,6 @@ class PieceReader:
 
     def close(self) -> None:
         self._file.close()
-
-
-def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while data := file.read(_COPY_BYTES):
-            digest.update(data)
-    return digest.hexdigest()
 
 
 class StringTable:

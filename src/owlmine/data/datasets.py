@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +14,7 @@ from owlmine.data.ingest import Progress
 from owlmine.data.options import ConvertOptions
 from owlmine.data.store import FORMAT_VERSION, Store, is_store
 from owlmine.errors import DataError, OwlmineError
+from owlmine.files import cache_folder
 
 SAMPLE = "sample"
 
@@ -44,13 +44,6 @@ def open_dataset(name: str | Path, options: ConvertOptions | None = None, *, pro
 
 def sample_folder() -> Path:
     return Path(str(files("owlmine.data"))) / "sample"
-
-
-def cache_folder() -> Path:
-    """``$OWLMINE_CACHE``, or ``owlmine`` in the user's cache folder."""
-    if chosen := os.environ.get("OWLMINE_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "owlmine"
 
 
 def _fingerprint(path: Path, options: ConvertOptions) -> str:

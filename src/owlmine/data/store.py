@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from owlmine.data.arrays import StringTable, sha256_of
+from owlmine.data.arrays import StringTable
 from owlmine.data.rows import Int64, SparseRows, gather_rows
 from owlmine.errors import DataError, OwlmineError
+from owlmine.files import sha256_of
 
 FORMAT_NAME = "owlmine-store"
 FORMAT_VERSION = 1

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from owlmine.data.arrays import ArrayWriter, sha256_of
+from owlmine.data.arrays import ArrayWriter
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import FORMAT_NAME, FORMAT_VERSION, Store, meta_checksum
 from owlmine.errors import OwlmineError
+from owlmine.files import sha256_of
 
 
 class SparseWriter:

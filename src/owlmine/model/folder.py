@@ -16,10 +16,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import owlmine
-from owlmine.data.arrays import StringTable, sha256_of
+from owlmine.data.arrays import StringTable
 from owlmine.data.store import meta_checksum
 from owlmine.data.text import TextVectoriser, TfIdf, TokenOptions
 from owlmine.errors import DataError, OwlmineError
+from owlmine.files import sha256_of
 from owlmine.model.calibration import Calibration
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.retriever import ModelShape, Retriever

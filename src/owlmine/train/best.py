@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from owlmine.data.arrays import sha256_of
 from owlmine.errors import OwlmineError
+from owlmine.files import sha256_of
 from owlmine.model.whole_files import TensorFile, write_tensors
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from owlmine.data.arrays import sha256_of
 from owlmine.data.store import meta_checksum
 from owlmine.errors import OwlmineError
+from owlmine.files import sha256_of
 from owlmine.model.whole_files import TensorFile, write_tensors, write_text
 
 _KEPT = 2
