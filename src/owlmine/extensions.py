@@ -1,10 +1,23 @@
-"""The compiled parts of the package, all optional."""
+"""The compiled parts of the package, all optional, and what to say where they are missing."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from functools import cache
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from types import ModuleType
+
+EXTENSIONS = (
+    "owlmine.data._sparse_text",
+    "owlmine.mining._int8",
+    "owlmine.model._rows",
+    "owlmine.rerank._linear",
+    "owlmine.rerank._points",
+)
+_announced = False
 
 
 @cache
@@ -13,4 +26,51 @@ def load_extension(name: str) -> ModuleType | None:
     try:
         return import_module(name)
     except ImportError:
+        if name in EXTENSIONS and not _announced:
+            _set_announced()
+            warnings.warn(slowness(missing_extensions() or (name,)), RuntimeWarning, stacklevel=2)
         return None
+
+
+def missing_extensions() -> tuple[str, ...]:
+    """Names of the compiled parts that were not built. Looks for files only, so it imports nothing."""
+    root = Path(__file__).parent.parent
+    stems = {name: root.joinpath(*name.split(".")) for name in EXTENSIONS}
+    return tuple(
+        name
+        for name, stem in stems.items()
+        if not any(stem.with_name(stem.name + suffix).is_file() for suffix in EXTENSION_SUFFIXES)
+    )
+
+
+def announce_missing() -> None:
+    """Tells a command's user once, on standard error, if compiled parts are missing."""
+    if missing := missing_extensions():
+        _set_announced()
+        print(f"owlmine: note: {slowness(missing)}", file=sys.stderr)
+
+
+def describe_extensions() -> str:
+    """One line on which compiled parts are there."""
+    missing = missing_extensions()
+    present = [name for name in EXTENSIONS if name not in missing]
+    if not missing:
+        return f"compiled parts: {_short(present)}"
+    return f"compiled parts: {_short(present) or 'none'}; missing: {_short(missing)}\n{slowness(missing)}"
+
+
+def slowness(missing: tuple[str, ...]) -> str:
+    """What missing parts cost and how to get them."""
+    return (
+        f"{len(missing)} of {len(EXTENSIONS)} compiled parts are missing, so work on a CPU is up to 18 times slower. "
+        "Install a C compiler, then run in the checkout: pip install --force-reinstall --no-deps ."
+    )
+
+
+def _short(names: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(name.removeprefix("owlmine.") for name in names)
+
+
+def _set_announced() -> None:
+    global _announced  # noqa: PLW0603
+    _announced = True
