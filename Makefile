@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard src/owlmine/*.h src/owlmine/*/*.c)
 
-.PHONY: demo test reproduce check format clean
+.PHONY: demo test numeric packages reproduce check format clean
 
 demo: .venv/.core
 	$(BIN)/owlmine demo --out out/demo
@@ -12,6 +12,18 @@ demo: .venv/.core
 test: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --ignore=tests/kernels
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/kernels
+
+# The numeric tests once more, as another CPU's libraries would round: PyTorch without vector code, MKL and OpenBLAS
+# with that of older processors, and two threads.
+NUMERIC := tests/losses tests/mining tests/theory tests/evaluate tests/model tests/rerank tests/train tests/contracts \
+	tests/test_estimator.py
+numeric: .venv/.dev
+	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 OPENBLAS_CORETYPE=Haswell OMP_NUM_THREADS=2 \
+		$(BIN)/python -m pytest -n 2 $(NUMERIC)
+
+# The package as it installs elsewhere: from the plain index, with a C compiler and without.
+packages: .venv/.dev
+	.ci/packages
 
 # The study's part for two CPU cores, beside the stored figures. DATA: a folder that holds a folder bibtex.
 reproduce: .venv/.core

@@ -116,7 +116,10 @@ def test_scores_are_those_of_the_formula(params: dict[str, Any], dense: bool) ->
     expected = [reference_scores(fitted, row) for row in rows]
     scores = fitted.decision_function(X[:5])
     np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(fitted.decision_function(X[:5], classes=[4, 1]), scores[:, [4, 1]])
+    # Matrix products of two shapes: equal up to the rounding of float64.
+    np.testing.assert_allclose(
+        fitted.decision_function(X[:5], classes=[4, 1]), scores[:, [4, 1]], rtol=1e-12, atol=1e-12
+    )
     labels, best = fitted.predict_top_with_scores(X[:5], k=3)
     np.testing.assert_array_equal(labels, np.argsort(-scores, axis=1)[:, :3])
     np.testing.assert_allclose(best, np.sort(scores, axis=1)[:, :-4:-1], rtol=1e-4, atol=1e-5)
@@ -129,7 +132,7 @@ def test_two_classes_have_one_score_per_point() -> None:
     one = fitted.decision_function(X)
     both = fitted.decision_function(X, classes=[0, 1])
     assert one.shape == (60,)
-    np.testing.assert_array_equal(one, both[:, 1] - both[:, 0])
+    np.testing.assert_allclose(one, both[:, 1] - both[:, 0], rtol=1e-12, atol=1e-12)
 
 
 def test_queries_may_come_in_the_other_form() -> None:

@@ -49,7 +49,7 @@ def test_formula_against_a_loop() -> None:
     assert whole.dtype == np.float32
     np.testing.assert_allclose(whole, looped(EXAMPLE, scores.tolist(), scores.tolist()), rtol=1e-5)
     chosen = scores[:, [2, 4, 6]]
-    np.testing.assert_array_equal(EXAMPLE.probabilities(chosen, best_NT=scores), whole[:, [2, 4, 6]])
+    np.testing.assert_allclose(EXAMPLE.probabilities(chosen, best_NT=scores), whole[:, [2, 4, 6]], rtol=1e-6)
     unseen = rng.random((30, 2)).astype(np.float32) - 0.5
     expected = looped(EXAMPLE, unseen.tolist(), scores[:, :3].tolist())
     np.testing.assert_allclose(EXAMPLE.probabilities(unseen, best_NT=scores[:, :3]), expected, rtol=1e-5)

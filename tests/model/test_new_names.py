@@ -23,6 +23,7 @@ from owlmine.model.predictor import Predictor
 from owlmine.model.wider_reranker import NAME_LEVEL
 from owlmine.rerank.name_matches import name_weights
 
+from ..answers import assert_same_answers
 from .test_new_classes import PAIRED, TEXTS, composed_model, texts_of
 
 NAMES = ["Violins", "", "Copper saddles", "Quetzal"]
@@ -163,5 +164,4 @@ def test_a_grown_model_with_names_is_saved_and_loaded(tmp_path: Path) -> None:
     save_added(tmp_path / "grown", addition.predictor, model=composed_model())
     loaded = owlmine.load(tmp_path / "grown")
     queries = before.prepare(TEXTS + PAIRED)
-    for found, wanted in zip(loaded.top(queries, 13), addition.predictor.top(queries, 13), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    assert_same_answers(loaded.top(queries, 13), addition.predictor.top(queries, 13))

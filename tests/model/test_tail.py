@@ -17,6 +17,8 @@ from owlmine.model.predictor import Predictor
 from owlmine.model.tail import lifted_order
 from owlmine.train import TrainOptions, train
 
+from ..answers import assert_same_answers
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
@@ -78,9 +80,7 @@ def test_top_and_probabilities_agree(store: Store, predictor: Predictor) -> None
     predictor.lift_tail(0.7)
     queries = store["test"].batch(np.arange(30)).queries
     scores, ids, probabilities = predictor.top_with_probabilities(queries, 4)
-    found = predictor.top(queries, 4)
-    np.testing.assert_array_equal(found[0], scores)
-    np.testing.assert_array_equal(found[1], ids)
+    assert_same_answers(predictor.top(queries, 4), (scores, ids))
     few = np.array([2, 3, 5, 8])
     assert set(predictor.top(queries, 4, among=few)[1].ravel().tolist()) == set(few.tolist())
     assert probabilities is not None

@@ -18,6 +18,7 @@ from owlmine.train import train
 from owlmine.train.calibrate import fit_calibration, precision_of, rank_points
 from owlmine.train.validate import validation_part
 
+from ..answers import assert_same_answers
 from ..model.test_calibration import BAD_ENTRIES
 from .runs import small_options
 
@@ -59,8 +60,7 @@ def test_predictions_have_probabilities_that_do_not_hang_on_k(folder: Path, stor
     assert (np.diff(whole, axis=1) <= 0).all()
     for k in (1, 5, 10):
         few = predictor.top_with_probabilities(queries, k)
-        for one, other in zip(few, (scores, ids, whole), strict=True):
-            np.testing.assert_array_equal(one, other[:, :k])
+        assert_same_answers(few, [part[:, :k] for part in (scores, ids, whole)])
     # Asked about some classes only, each keeps the probability that it has among all.
     chosen = np.unique(ids[:, 4:12])
     _, some_ids, some = predictor.top_with_probabilities(queries, len(chosen), among=chosen)

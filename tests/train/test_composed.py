@@ -27,6 +27,7 @@ from owlmine.train import Stopped, TrainOptions, choose_mix, fit_reranker, train
 from owlmine.train.composition import composition, without_open_sizes
 from owlmine.train.validate import validation_part
 
+from ..answers import assert_same_answers
 from ..small_models import write_jsonl
 from .runs import Listener, small_options, stop_after
 
@@ -150,8 +151,7 @@ def test_a_loaded_model_answers_alike(store: Store, tmp_path: Path) -> None:
     loaded, queries = owlmine.load(tmp_path / "model"), store["test"].batch(np.arange(20)).queries
     assert verify_model(tmp_path / "model") == []
     for k in (1, 8, 20, 60):
-        for found, wanted in zip(loaded.top(queries, k), predictor.top(queries, k), strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        assert_same_answers(loaded.top(queries, k), predictor.top(queries, k))
     few = np.array([3, 5, 8], np.int64)
     assert set(loaded.top(queries, 3, among=few)[1].ravel().tolist()) == set(few.tolist())
 
@@ -253,7 +253,7 @@ def test_the_mix_is_chosen_on_validation_points(store: Store, tmp_path: Path, mo
     queries, labels = batches[0].queries, batches[0].labels
     scores, ids = predictor.shortlist(queries, 8)
     hits = [[c in labels[row : row + 1].indices for c in own] for row, own in enumerate(ids.tolist())]
-    np.testing.assert_array_equal(evidence.lists.scores_NS, scores)
+    np.testing.assert_allclose(evidence.lists.scores_NS, scores, rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(evidence.lists.hits_NS, hits)
     np.testing.assert_array_equal(evidence.lists.rarities_NS, rarity[ids])
     np.testing.assert_array_equal(evidence.linear[mix.cost], reranker.ranker.scores(queries, ids))  # type: ignore[arg-type]
@@ -373,8 +373,7 @@ def test_neighbours_that_vote_are_kept(
     assert loaded.reranker is not None
     assert loaded.reranker.neighbours is not None
     assert (loaded.reranker.neighbours.kind, loaded.reranker.neighbours.count) == (kind, 5)
-    for found, wanted in zip(loaded.top(queries, 8), predictor.top(queries, 8), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    assert_same_answers(loaded.top(queries, 8), predictor.top(queries, 8))
     assert verify_model(tmp_path / "model") == []
     loaded.reranker = replace(loaded.reranker, vote_weight=0.0)
     assert not np.array_equal(loaded.top(queries, 8)[0], predictor.top(queries, 8)[0])
@@ -530,10 +529,7 @@ def test_names_that_count_are_kept(
     assert (None if loaded.reranker.neighbours is None else loaded.reranker.neighbours.kind) == kind
     few = np.array([1, 12, 20], np.int64)
     for k, among in ((1, None), (5, None), (len(KEYS), None), (3, few)):
-        for found, wanted in zip(
-            loaded.top(queries, k, among=among), predictor.top(queries, k, among=among), strict=True
-        ):
-            np.testing.assert_array_equal(found, wanted)
+        assert_same_answers(loaded.top(queries, k, among=among), predictor.top(queries, k, among=among))
         assert (loaded.top(queries, k, among=among)[1] >= 0).all()
     assert "Names of classes that the query spells join them, and count 0.7 times." in (
         (tmp_path / "model" / "README.md").read_text("utf-8")

@@ -13,7 +13,8 @@ import pytest
 from pyarrow import parquet as pq
 from scipy import sparse
 
-from owlmine.data import ConvertOptions, arrays, convert, ingest, streams
+from owlmine import files
+from owlmine.data import ConvertOptions, convert, ingest, streams
 from owlmine.data.formats import array_files, block, tables
 
 NUM_POINTS = 1500
@@ -64,7 +65,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "BLOCK_ROWS", 50)
     monkeypatch.setattr(tables, "_BLOCK_ROWS", 50)
     monkeypatch.setattr(ingest, "_PIECE_ROWS", 50)
-    monkeypatch.setattr(arrays, "_COPY_BYTES", 1 << 14)
+    monkeypatch.setattr(files, "_READ_BYTES", 1 << 14)
 
 
 def peak_bytes(source: Path, out: Path) -> int:
