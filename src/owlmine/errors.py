@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from os import PathLike
-
 
 class OwlmineError(Exception):
     """Something the user gave cannot be used; the message says what was found and what was wanted."""
@@ -13,9 +11,12 @@ class OwlmineError(Exception):
 
 
 class DataError(OwlmineError, ValueError):
-    """A file that cannot be read as asked: where, what was found, what was wanted."""
+    """A file that cannot be read as asked: where, what was found, what was wanted.
 
-    def __init__(self, path: str | PathLike[str], *, found: str, wanted: str, line: int | None = None) -> None:
+    ``path`` is what ``str`` makes the name of the place of: a path, a name, a stream that knows its name.
+    """
+
+    def __init__(self, path: object, *, found: str, wanted: str, line: int | None = None) -> None:
         self.path, self.line, self.found, self.wanted = str(path), line, found, wanted
         place = f"{self.path}, line {line}" if line is not None else self.path
         super().__init__(f"{place}: found {found}; wanted {wanted}")

@@ -41,8 +41,8 @@ def predict_command(
         str,
         typer.Argument(
             metavar="INPUT",
-            help="Queries: - for standard input, a text per line; a file of lines, a table (jsonl, csv, tsv, parquet),"
-            " vectors (npy, npz, svmlight, the repository's txt), or a store.",
+            help="Queries: - for standard input, a text per line unless --input-format says otherwise; a file of lines,"
+            " a table (jsonl, csv, tsv, parquet), vectors (npy, npz, svmlight, the repository's txt), or a store.",
         ),
     ],
     options: QueryOptions,
@@ -98,8 +98,9 @@ def predict_command(
     least = _least_probability(predictor, at_least, precision)
     if source == "-":
         if sys.stdin.isatty():
-            typer.echo("One query per line; Ctrl-D ends.", err=True)
-        queries = standard_input(predictor, sys.stdin.buffer)
+            name = "text" if options.input_format == "auto" else options.input_format
+            typer.echo(f"One query per line ({name}); Ctrl-D ends.", err=True)
+        queries = standard_input(predictor, sys.stdin.buffer, options=options)
     else:
         queries = open_queries(predictor, Path(source), options=options, split=split)
     format = format or ("table" if out is None and sys.stdout.isatty() else "jsonl")

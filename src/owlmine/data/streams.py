@@ -16,6 +16,7 @@ from owlmine.errors import DataError, OwlmineError
 
 COMPRESSION_SUFFIXES = (".gz", ".xz", ".zst")
 BLOCK_BYTES = 8 << 20
+_ARRIVING_BYTES = 1 << 16
 # One point on one line. A longer line is a file that is not what it claims to be, and would have to fit in memory.
 MAX_LINE_BYTES = 32 << 20
 
@@ -30,6 +31,26 @@ class LineBlock:
     data: bytes
     first_line: int
     progress: float
+
+
+class ArrivingLines:
+    """Lines that somebody may still be writing, such as standard input: read once, front to back, as they arrive."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream, self._name = stream, name
+        self.caught_up = False
+        """Whether the line that ``text_lines`` gave last is the last filled one that has arrived."""
+
+    def __str__(self) -> str:
+        return self._name
+
+    def pieces(self) -> Iterator[tuple[bytes, float]]:
+        """What has arrived, as soon as something has; how much of the whole that is, nobody can know."""
+        while data := self._stream.read1(_ARRIVING_BYTES):  # type: ignore[attr-defined]
+            yield data, 0.0
+
+
+LineSource = Path | ArrivingLines
 
 
 class ByteSource:
@@ -81,14 +102,17 @@ def plain_name(path: Path) -> str:
     return path.stem if path.suffix.lower() in COMPRESSION_SUFFIXES else path.name
 
 
-def read_blocks(path: Path) -> Iterator[tuple[bytes, float]]:
+def read_blocks(path: LineSource) -> Iterator[tuple[bytes, float]]:
     """The file's bytes as they come, with the progress after each piece."""
+    if isinstance(path, ArrivingLines):
+        yield from path.pieces()
+        return
     with ByteSource(path) as source:
         while data := source.read(BLOCK_BYTES):
             yield data, source.progress
 
 
-def line_blocks(path: Path) -> Iterator[LineBlock]:
+def line_blocks(path: LineSource) -> Iterator[LineBlock]:
     """The file in blocks of whole lines without a byte-order mark; the last line may lack its newline."""
     rest, line, mark = b"", 1, _BYTE_ORDER_MARK
     for piece, progress in read_blocks(path):
@@ -108,31 +132,47 @@ def line_blocks(path: Path) -> Iterator[LineBlock]:
         yield LineBlock(rest, line, 1.0)
 
 
-def text_lines(path: Path, *, tally: Callable[[str, int], None] | None = None) -> Iterator[tuple[int, str, float]]:
+def text_lines(
+    path: LineSource, *, tally: Callable[[str, int], None] | None = None
+) -> Iterator[tuple[int, str, float]]:
     """Decoded lines without their ends, numbered from 1. CRLF ends are accepted and tallied."""
     for block in line_blocks(path):
-        lines = block.data.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        for number, raw in enumerate(lines, block.first_line):
-            data = raw
-            if data.endswith(b"\r"):
-                data = data[:-1]
-                if tally is not None:
-                    tally("crlf_lines", 1)
-            try:
-                text = data.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    path,
-                    line=number,
-                    found=f"byte 0x{data[error.start]:02x} at column {error.start + 1}",
-                    wanted="UTF-8 text",
-                ) from error
+        if isinstance(path, ArrivingLines):
+            last = block.first_line + block.data.rstrip().count(b"\n")
+            for number, text in decoded_lines(block, path, tally=tally):
+                path.caught_up = number >= last
+                yield number, text, block.progress
+            continue
+        for number, text in decoded_lines(block, path, tally=tally):
             yield number, text, block.progress
 
 
-def _check_line_length(path: Path, line: int, length: int) -> None:
+def decoded_lines(
+    block: LineBlock, path: LineSource, *, tally: Callable[[str, int], None] | None = None
+) -> Iterator[tuple[int, str]]:
+    """The lines of a block with their numbers."""
+    lines = block.data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    for number, raw in enumerate(lines, block.first_line):
+        data = raw
+        if data.endswith(b"\r"):
+            data = data[:-1]
+            if tally is not None:
+                tally("crlf_lines", 1)
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                path,
+                line=number,
+                found=f"byte 0x{data[error.start]:02x} at column {error.start + 1}",
+                wanted="UTF-8 text",
+            ) from error
+        yield number, text
+
+
+def _check_line_length(path: LineSource, line: int, length: int) -> None:
     if length > MAX_LINE_BYTES:
         raise DataError(
             path,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from owlmine.data.formats.array_files import NpzMatrix, dense_queries
 from owlmine.data.formats.block import Notes, PointReader, Queries
@@ -16,7 +17,7 @@ from owlmine.data.formats.line_files import line_texts
 from owlmine.data.formats.sparse_files import LabelledReader, MatrixFile, SvmlightReader
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Store, is_store
-from owlmine.data.streams import MAX_LINE_BYTES, ByteSource, plain_name
+from owlmine.data.streams import ArrivingLines, ByteSource, LineSource, decoded_lines, line_blocks, plain_name
 from owlmine.errors import DataError, OwlmineError
 from owlmine.model.predictor import Predictor
 from owlmine.model.query_tables import DEFAULT_ID, table_queries
@@ -27,13 +28,14 @@ STANDARD_INPUT = "standard input"
 _TABLES = ("jsonl", "csv", "tsv", "parquet")
 _TAKES = {"text": "text", **dict.fromkeys(_TABLES, "text"), "npy": "dense vectors"}
 _TAKES |= dict.fromkeys(("npz", "xmc", "svmlight"), "sparse vectors")
+# What can be read once, line by line, while it arrives.
+_ARRIVING = ("text", "jsonl", "csv", "tsv", "svmlight")
 QUERY_FORMATS = ("auto", *_TAKES)
 _SUFFIXES = {"json": "jsonl", "ndjson": "jsonl", "svm": "svmlight", "libsvm": "svmlight"}
 _SUFFIXES |= {name: name for name in _TAKES if name not in ("text", "xmc")}
 # The first bytes of a file of sparse vectors: two or three numbers, then a line with number:value in it.
 _SPARSE_TEXT = re.compile(rb"\d+[ \t]+\d+([ \t]+\d+)?[ \t]*\r?\n[\d, \t]*\d+:[-+.\deE]")
 _BLOCK_ROWS = 1024
-_READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def open_queries(
     """The queries of a file, or of a split (``test`` where nothing is said) of a store, in blocks of bounded size."""
     options = options or QueryOptions()
     if is_store(path):
+        if options != QueryOptions():
+            raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
         store = Store.open(path)
         predictor.check_features_fit(store)
         return _stored(store, split or "test")
@@ -84,11 +88,9 @@ def open_queries(
     if not path.exists():
         raise DataError(path, found="no such file", wanted="queries, or - for standard input")
     name = options.input_format if options.input_format != "auto" else _recognised(path, predictor)
-    if _TAKES[name] != predictor.takes:
-        raise DataError(path, found=_TAKES[name], wanted=f"{predictor.takes}, which the model takes")
+    _check(path, name, predictor, options)
     if name in _TABLES:
-        rows = table_queries(path, name, text_column=options.text_column, id_column=options.id_column)
-        return (QueryBlock(texts, ids, done) for texts, ids, done in rows)
+        return _table_blocks(path, name, options)
     if name == "text":
         return (QueryBlock(part, progress=done) for part, done in line_texts(path).parts(Notes()))
     if name == "npy":
@@ -96,21 +98,59 @@ def open_queries(
     return _sparse_blocks(path, name, predictor, options)
 
 
-def standard_input(predictor: Predictor, stream: BinaryIO) -> Iterator[QueryBlock]:
-    """A text per line, in blocks of what has arrived: a line that somebody types is answered at once."""
-    if predictor.takes != "text":
-        raise DataError(STANDARD_INPUT, found="text", wanted=f"{predictor.takes} in a file, which the model takes")
-    rest, line = b"", 1
-    while data := stream.read1(_READ_BYTES):  # type: ignore[attr-defined]
-        *whole, rest = (rest + data).split(b"\n")
-        if len(rest) > MAX_LINE_BYTES:
-            raise DataError(STANDARD_INPUT, line=line, found="an endless line", wanted=f"{MAX_LINE_BYTES:,} bytes")
-        texts = [_decoded(raw, number) for number, raw in enumerate(whole, line)]
-        line += len(whole)
-        if texts:
-            yield QueryBlock(texts)
-    if rest:
-        yield QueryBlock([_decoded(rest, line)])
+def standard_input(
+    predictor: Predictor, stream: BinaryIO, *, options: QueryOptions | None = None
+) -> Iterator[QueryBlock]:
+    """Queries in blocks of what has arrived: a line that somebody types is answered at once.
+
+    ``input_format`` auto is a text per line: what is still to come cannot be looked at.
+    """
+    options = options or QueryOptions()
+    name = "text" if options.input_format == "auto" else options.input_format
+    if name not in _ARRIVING:
+        wanted = f"{', '.join(_ARRIVING[:-1])} or {_ARRIVING[-1]}; {name} can only be read from a file"
+        raise DataError(STANDARD_INPUT, found=f"--input-format {name}", wanted=wanted)
+    if options.input_format == "auto" and predictor.takes != "text":
+        wanted = f"{predictor.takes}, which the model takes: give a file"
+        wanted += ", or --input-format svmlight" if predictor.takes == "sparse vectors" else ""
+        raise DataError(STANDARD_INPUT, found="text", wanted=wanted)
+    arriving = ArrivingLines(stream, STANDARD_INPUT)
+    _check(arriving, name, predictor, options)
+    if name in _TABLES:
+        return _table_blocks(arriving, name, options)
+    if name == "svmlight":
+        return _arriving_points(SvmlightReader(arriving), predictor, options)
+    blocks = ([text for _, text in decoded_lines(block, arriving)] for block in line_blocks(arriving))
+    return (QueryBlock(texts) for texts in blocks)
+
+
+def _check(source: LineSource, name: str, predictor: Predictor, options: QueryOptions) -> None:
+    if _TAKES[name] != predictor.takes:
+        raise DataError(source, found=_TAKES[name], wanted=f"{predictor.takes}, which the model takes")
+    given = {"--text-column": options.text_column, "--id-column": options.id_column}
+    for option_name, column in given.items():
+        if name not in _TABLES and column not in (None, DEFAULT_ID):
+            tables = [table for table in _TABLES if isinstance(source, Path) or table in _ARRIVING]
+            wanted = f"a table: --input-format {', '.join(tables[:-1])} or {tables[-1]}"
+            raise DataError(source, found=f"{option_name} {column} for {name}, which has no columns", wanted=wanted)
+
+
+def _table_blocks(source: LineSource, name: str, options: QueryOptions) -> Iterator[QueryBlock]:
+    rows = table_queries(source, name, text_column=options.text_column, id_column=options.id_column)
+    return (QueryBlock(texts, ids, done) for texts, ids, done in rows)
+
+
+def _arriving_points(reader: SvmlightReader, predictor: Predictor, options: QueryOptions) -> Iterator[QueryBlock]:
+    """Read once: the number of the first feature must be known, and blank lines are none within their block."""
+    if options.first_feature == "auto" and "first_feature" not in predictor.features.weighting:
+        wanted = "--first-feature 0 or 1, which cannot be told before all has arrived"
+        raise DataError(STANDARD_INPUT, found="svmlight", wanted=wanted)
+    shift = first_feature([], options.first_feature, predictor.features.weighting)
+    notes, num_rows, num_stray = Notes(), 0, 0
+    for block in reader.blocks(notes):
+        stray = np.array(notes.stray_rows[num_stray:], np.int64) - num_rows
+        num_rows, num_stray = num_rows + len(block.labels), len(notes.stray_rows)
+        yield QueryBlock(_shifted(reader, block.queries, shift, without=stray))
 
 
 def first_feature(readers: Iterable[PointReader], choice: str, weighting: dict[str, Any]) -> int:
@@ -142,14 +182,6 @@ def _recognised(path: Path, predictor: Predictor) -> str:
     return "xmc" if predictor.takes == "sparse vectors" and numbers else "text"
 
 
-def _decoded(raw: bytes, line: int) -> str:
-    try:
-        return raw.removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        found = f"byte 0x{raw[error.start]:02x} at column {error.start + 1}"
-        raise DataError(STANDARD_INPUT, line=line, found=found, wanted="UTF-8 text") from None
-
-
 def _stored(store: Store, split: str) -> Iterator[QueryBlock]:
     chosen, done = store[split], 0
     for batch in chosen.blocks(_BLOCK_ROWS):
@@ -177,14 +209,21 @@ def _points(reader: LabelledReader | SvmlightReader, *, shift: int) -> Iterator[
         pass
     stray = np.array(notes.stray_rows, np.int64)
     for block in reader.blocks(Notes()):
-        rows = block.queries
-        assert isinstance(rows, SparseRows)
-        if len(rows.indices) and int(rows.indices.min()) < shift:
-            raise DataError(reader.path, found="feature 0", wanted="features from 1, as --first-feature says")
-        own = stray[slice(*np.searchsorted(stray, (row, row + len(rows))))] - row
-        row += len(rows)
-        shifted = SparseRows(rows.offsets, rows.indices - shift, rows.values)
-        yield QueryBlock(shifted.take(np.delete(np.arange(len(rows)), own)), progress=block.progress)
+        num_rows = len(block.labels)
+        own = stray[slice(*np.searchsorted(stray, (row, row + num_rows)))] - row
+        row += num_rows
+        yield QueryBlock(_shifted(reader, block.queries, shift, without=own), progress=block.progress)
+
+
+def _shifted(
+    reader: LabelledReader | SvmlightReader, rows: Queries, shift: int, *, without: NDArray[np.int64]
+) -> SparseRows:
+    """The rows with features from 0, but for the ``without`` ones."""
+    assert isinstance(rows, SparseRows)
+    if len(rows.indices) and int(rows.indices.min()) < shift:
+        raise DataError(reader.path, found="feature 0", wanted="features from 1, as --first-feature says")
+    shifted = SparseRows(rows.offsets, rows.indices - shift, rows.values)
+    return shifted.take(np.delete(np.arange(len(rows)), without))
 
 
 def _header_length(path: Path) -> int:

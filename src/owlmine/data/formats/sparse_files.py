@@ -13,7 +13,7 @@ import numpy as np
 from owlmine.data.formats.block import Block, LabelFile, Notes, QueryFile, QueryKind, RowLabels
 from owlmine.data.rows import SparseRows
 from owlmine.data.sparse_text import Grammar, ParsedBlock, parse_block
-from owlmine.data.streams import ByteSource, line_blocks
+from owlmine.data.streams import ByteSource, LineSource, line_blocks
 from owlmine.errors import DataError, excerpt
 
 _HEADER_BYTES = 200
@@ -90,7 +90,7 @@ class SvmlightReader:
     num_features: int | None = None
     num_classes: int | None = None
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: LineSource) -> None:
         self.path, self.source = path, str(path)
 
     def blocks(self, notes: Notes) -> Iterator[Block]:
@@ -160,7 +160,7 @@ def _row_labels(labels: SparseRows) -> RowLabels:
 
 
 def _parsed(
-    path: Path, grammar: Grammar, num_features: int | None, num_classes: int | None, notes: Notes
+    path: LineSource, grammar: Grammar, num_features: int | None, num_classes: int | None, notes: Notes
 ) -> Iterator[tuple[ParsedBlock, int, float]]:
     """Parsed blocks after the header, each with the number of its first line."""
     for block in line_blocks(path):
@@ -176,7 +176,7 @@ def _parsed(
             grammar=grammar,
             num_features=num_features,
             num_classes=num_classes,
-            path=path,
+            path=str(path),
             first_line=first_line,
         )
         notes.tally("crlf_lines", parsed.crlf_lines)

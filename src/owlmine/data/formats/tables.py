@@ -17,7 +17,7 @@ import numpy as np
 from owlmine.data.formats.block import Block, Notes, QueryKind, RowLabels, one_line
 from owlmine.data.formats.label_cells import BadCellError, labels_of, text_of
 from owlmine.data.rows import offsets_from_counts
-from owlmine.data.streams import MAX_LINE_BYTES, ByteSource, text_lines
+from owlmine.data.streams import MAX_LINE_BYTES, ByteSource, LineSource, text_lines
 from owlmine.errors import DataError, OwlmineError, excerpt
 
 # Texts are long and live as Python objects: fewer rows a block than for numbers.
@@ -145,7 +145,7 @@ class _Pending:
         return Block(self.texts, labels, progress)
 
 
-def json_lines(path: Path, columns: Columns) -> TableReader:
+def json_lines(path: LineSource, columns: Columns) -> TableReader:
     """One JSON object per line."""
 
     def rows(notes: Notes) -> Iterator[Row]:
@@ -172,7 +172,7 @@ def json_lines(path: Path, columns: Columns) -> TableReader:
     return TableReader(str(path), rows, columns, "line")
 
 
-def delimited(path: Path, columns: Columns, delimiter: str) -> TableReader:
+def delimited(path: LineSource, columns: Columns, delimiter: str) -> TableReader:
     """csv or tsv with a header line; a quoted cell may span lines."""
 
     def rows(notes: Notes) -> Iterator[Row]:
@@ -214,7 +214,7 @@ def delimited(path: Path, columns: Columns, delimiter: str) -> TableReader:
     return TableReader(str(path), rows, columns, "line")
 
 
-def _checked_header(source: str | Path, names: Sequence[str], line: int | None) -> list[str]:
+def _checked_header(source: object, names: Sequence[str], line: int | None) -> list[str]:
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(source, line=line, found=f"the column {repeated[0]!r} twice", wanted="each column once")
     return list(names)
