@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 
 Kind = Literal["softmax", "hinge", "logistic", "squared_hinge", "exponential", "ramp"]
+# On the right of a product: with a constant on the left, the interpreter of Triton 3.7 takes the whole for a constant.
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
 
@@ -66,20 +67,20 @@ def tile_sums(scores, offsets, scale, KIND: tl.constexpr, HAS_OFFSETS: tl.conste
         top = tl.where(top == float("-inf"), 0.0, top)
         factor = scale * _LOG2E
         odds = tl.exp2(scores * factor - (top * factor)[:, None])
-        return scale * top + _LN2 * tl.log2(tl.sum(odds, axis=1))
+        return scale * top + tl.log2(tl.sum(odds, axis=1)) * _LN2
     else:
         x = _exponents(scores, offsets, scale, HAS_OFFSETS)
         if KIND == "logistic":
             # log(1 + e^x) = max(x, 0) + log(1 + rest), rest = e^-|x|. Adding 1 loses a small rest, and all of the
             # negatives may have one: a series takes its place. Eight factors of at most 2 share one logarithm.
-            rest = tl.exp2(-_LOG2E * tl.abs(x))
+            rest = tl.exp2(tl.abs(x) * -_LOG2E)
             small = rest < 0.00390625
             plain = tl.maximum(x, 0.0) + tl.where(small, rest - 0.5 * rest * rest, 0.0)
             factors = _by_halves(_by_halves(_by_halves(tl.where(small, 1.0, 1.0 + rest))))
-            return tl.sum(plain, axis=1) + _LN2 * tl.sum(tl.log2(factors), axis=1)
+            return tl.sum(plain, axis=1) + tl.sum(tl.log2(factors), axis=1) * _LN2
         else:
             if KIND == "exponential":
-                terms = tl.exp2(_LOG2E * x)
+                terms = tl.exp2(x * _LOG2E)
             else:
                 # Not a maximum, which would make 0 of a NaN and hide it.
                 terms = tl.where(x < -1.0, 0.0, 1.0 + x)
