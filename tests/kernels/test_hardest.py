@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from owlmine.kernels import hardest as module
+from owlmine.kernels import hardest_one, select_largest
 from owlmine.kernels.hardest import hardest_by_kernels, kernel_exclusions
 from owlmine.mining.hardest_plain import hardest_plain
 
@@ -95,3 +96,41 @@ def test_many_classes_and_queries_go_in_passes(
         names = torch.arange(600, device=device)
         _, true_ids = _truth(queries, classes, k, names, exclude[1].reshape(9, 2))
         assert torch.equal(ids, true_ids)
+
+
+@pytest.mark.parametrize("of_pool", [False, True])
+@pytest.mark.parametrize("k", [1, 5])
+def test_more_rows_than_a_pass_has_blocks_for(
+    k: int, of_pool: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same limits as on a GPU, 256 times as small: four million classes are 16 thousand."""
+    width = module.MAX_WIDTH // 256
+    for part in (module, hardest_one, select_largest):
+        monkeypatch.setattr(part, "MAX_WIDTH", width)
+    monkeypatch.setattr(module, "_CLASSES", module._CLASSES // 256)
+    num_classes = module._CLASSES + 3000
+    queries, classes = _inputs(3, num_classes, 16, torch.bfloat16, device)
+    ids = torch.randperm(num_classes, device=device)[:-500] if of_pool else torch.arange(num_classes, device=device)
+    exclude = torch.tensor([[0, -1], [num_classes - 1, 5], [-1, -1]], device=device)
+    scores, found = hardest_by_kernels(
+        queries, classes, k, pool=ids if of_pool else None, exclude=kernel_exclusions(exclude)
+    )
+    true_scores, true_ids = _truth(queries, classes[ids], k, ids, exclude)
+    assert torch.equal(found, true_ids)
+    assert torch.allclose(scores.double(), true_scores, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [1, 16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_six_million_classes(k: int, dtype: torch.dtype, device: str) -> None:
+    if device != "cuda":
+        pytest.skip("takes the interpreter hours")
+    num_classes = 6_000_000
+    queries, classes = _inputs(40, num_classes, 16, dtype, device)
+    names, none = torch.arange(num_classes, device=device), torch.full((40, 1), -1, device=device)
+    scores, found = hardest_by_kernels(queries, classes, k, pool=None, exclude=None)
+    true_scores, true_ids = _truth(queries, classes, k, names, none)
+    assert torch.allclose(scores.double(), true_scores, atol=1e-4)
+    chosen = (queries.double()[:, None] * classes[found].double()).sum(dim=2)
+    assert torch.allclose(chosen, true_scores, atol=1e-4)
+    assert (found == true_ids).float().mean() > 0.99  # Some scores among six million are equal within rounding.

@@ -33,7 +33,8 @@ _SPLIT_CLASSES = 1 << 18
 _FINE = 16
 MAX_CHOSEN = MAX_WIDTH // _FINE
 """Most kept and excluded classes of a query together, where more than one is kept."""
-# The rows of a pool stay in the cache, so small blocks cost nothing, and its scores may be written out.
+# The rows of a pool stay in the cache, so small blocks cost nothing, and its scores may be written out. That goes for
+# as many rows as have MAX_WIDTH such blocks; more are looked at as all classes are.
 _POOL_BLOCK = 32
 _KEPT_SCORES_BLOCK = 8
 
@@ -50,6 +51,10 @@ class Scored:
     @property
     def source(self) -> Tensor:
         return self.rows_RD if self.exact_RD is None else self.exact_RD
+
+    def is_pool_of(self, block: int) -> bool:
+        """Whether these are rows of a pool, few enough to be looked at by blocks of this size."""
+        return self.ids is not None and len(self.rows_RD) <= MAX_WIDTH * block
 
 
 def hardest_by_kernels(
@@ -89,7 +94,7 @@ def hardest_scored(queries_ND: Tensor, scored: Scored, k: int, *, exclude: Exclu
     """Scores (float32) and ids [N, k], hardest first. Nothing here waits for the device."""
     mined_ND = mined_queries(queries_ND, scored.source.dtype)
     if k == 1 and scored.exact_RD is None:
-        block = TILE_K if scored.ids is None else _POOL_BLOCK
+        block = _POOL_BLOCK if scored.is_pool_of(_POOL_BLOCK) else TILE_K
         found = block_maxima(mined_ND, scored.rows_RD, block=block)
         scores_N, ids_N = hardest_one(
             found.maxima_NM, mined_ND, scored.rows_RD, block=block, ids=scored.ids, exclude=exclude
@@ -109,7 +114,7 @@ def _blocks_that_matter(
     queries_ND: Tensor, scored: Scored, k: int, exclude: Exclusions | None
 ) -> tuple[Tensor, int, Tensor | None]:
     """Blocks [N, T] in ascending order, their size, and all scores where those were kept."""
-    if scored.ids is not None and scored.exact_RD is None:
+    if scored.exact_RD is None and scored.is_pool_of(_KEPT_SCORES_BLOCK):
         found = block_maxima(queries_ND, scored.rows_RD, block=_KEPT_SCORES_BLOCK, keep_scores=True)
         return select_largest(found.maxima_NM, k, exclude=exclude), _KEPT_SCORES_BLOCK, found.scores_NK
     found = block_maxima(queries_ND, scored.rows_RD, block=TILE_K, fine_block=_FINE)
