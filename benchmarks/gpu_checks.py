@@ -13,7 +13,7 @@ from owlmine.kernels.class_passes import Passes
 from owlmine.kernels.class_rows import kept_scores, query_gradients, update_classes
 from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.pool_classes import Pool, PoolForm, pool_class_step
-from owlmine.kernels.pool_rows import excluded_from_pool, pool_rows
+from owlmine.kernels.pool_rows import left_out_of_pool, pool_rows
 from owlmine.kernels.unit_rows import unit_rows, unit_rows_back
 from owlmine.losses.modules import PooledOneVsAll, PoolLoss, SampledSoftmax, negative_sampling_loss
 from owlmine.losses.surrogates import surrogate_names
@@ -74,9 +74,12 @@ def check_pool() -> Found:
         yield f"pool of {width} from {num_classes}", float((ids.cpu() != truth).sum())
         yield "rows of that pool", float((rows != classes[ids].bfloat16()).sum())
         exclude = torch.cat([ids[torch.randint(width, (50, 3))], torch.randint(num_classes, (50, 2), device="cuda")], 1)
-        marks = excluded_from_pool(Exclusions.of_padded(exclude), key, num_classes=num_classes, width=width)
-        wanted = (ids[None, :, None] == exclude[:, None, :]).any(dim=2)
-        yield "exclusions from that pool", float((marks != wanted).sum())
+        positives = torch.cat([ids[torch.randint(width, (25,))], torch.randint(num_classes, (25,), device="cuda")])
+        exclusions = Exclusions.of_padded(exclude)
+        marks = left_out_of_pool(positives, exclusions, key, num_classes=num_classes, width=width).mask(width)
+        left_out = torch.where(torch.isin(positives, ids), positives, ids[-1])
+        wanted = (ids[None, :, None] == torch.cat([exclude, left_out[:, None]], dim=1)[:, None, :]).any(dim=2)
+        yield "what is left out of that pool", float((marks != wanted).sum())
 
 
 def check_bags() -> Found:

@@ -1,6 +1,7 @@
 """Losses on a whole pool, worked out in blocks, against autograd of the losses themselves.
 
-Shapes: N queries, K classes, W of the pool, D dimension, E excluded of a query.
+Shapes: N queries, K classes, W = B + 1 shared by the queries, of which each leaves out one, D dimension, E excluded of
+a query.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from owlmine.kernels.class_passes import Passes
 from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.negative_terms import terms_and_slopes
 from owlmine.kernels.pool_classes import Pool, PoolForm, pool_class_step
-from owlmine.kernels.pool_rows import places_in_pool
 from owlmine.kernels.tile_scores import Tiling
-from owlmine.losses import from_vector, top_k
+from owlmine.losses import from_vector, softmax_loss, top_k
 from owlmine.losses.modules import (
     LOSSES,
     LossSetting,
@@ -59,11 +59,11 @@ FEW = ["bowl hinge", "powl logistic", "sampled-softmax", "pooled-one-vs-all"]
 
 def make_loss(name: str, *, num_classes: int, width: int, scale: float = 1.0) -> PoolLoss:
     if name == "sampled-softmax":
-        return SampledSoftmax(num_classes=num_classes, pool_size=width, scale=scale, validate=False)
+        return SampledSoftmax(num_classes=num_classes, pool_size=width - 1, scale=scale, validate=False)
     if name == "pooled-one-vs-all":
-        return PooledOneVsAll(num_classes=num_classes, pool_size=width, scale=scale, validate=False)
+        return PooledOneVsAll(num_classes=num_classes, pool_size=width - 1, scale=scale, validate=False)
     kind, phi = name.split()
-    return negative_sampling_loss(pool_size=width, kind=kind, phi=phi, scale=scale, validate=False)
+    return negative_sampling_loss(pool_size=width - 1, kind=kind, phi=phi, scale=scale, validate=False)
 
 
 @dataclass
@@ -118,7 +118,8 @@ class Truth:
 def truth_of(case: Case, loss: PoolLoss) -> Truth:
     pool_W = permuted(torch.arange(case.width), key=KEY, num_classes=len(case.classes_KD)).to(DEVICE)
     queries_ND, classes_KD = case.queries_ND.double(), case.classes_KD.double()
-    listed_NE = torch.cat([case.excluded_NE, case.positives_N[:, None]], dim=1)
+    left_out_N = torch.where(torch.isin(case.positives_N, pool_W), case.positives_N, pool_W[-1])
+    listed_NE = torch.cat([case.excluded_NE, left_out_N[:, None]], dim=1)
     hidden_NW = (pool_W[None, :, None] == listed_NE[:, None, :]).any(dim=2)
     positive_N = (queries_ND * classes_KD[case.positives_N]).sum(dim=1).requires_grad_()
     scores_NW = (queries_ND @ classes_KD[pool_W].T).requires_grad_()
@@ -140,7 +141,7 @@ def run(case: Case, loss: PoolLoss, passes: Passes, *, factor: float, table_KD: 
         case.positives_N,
         number(factor),
         form=form,
-        pool=Pool(number(KEY, torch.int64), case.width),
+        pool=Pool(number(KEY, torch.int64), case.width - 1),
         excluded=Exclusions.of_padded(case.excluded_NE),
         key=number(5, torch.int64),
         passes=passes,
@@ -179,14 +180,21 @@ def test_in_bfloat16(name: str) -> None:
 
 @pytest.mark.parametrize("name", FEW[:3])
 @pytest.mark.parametrize(
-    ("num_queries", "num_classes", "dim", "width"), [(1, 2, 8, 1), (1, 200, 8, 83), (2, 33, 7, 33)]
+    ("num_queries", "num_classes", "dim", "width"), [(1, 2, 8, 2), (1, 200, 8, 83), (2, 33, 7, 33)]
 )
 def test_odd_shapes(name: str, num_queries: int, num_classes: int, dim: int, width: int) -> None:
     """Among them a single query, a pool of one class, all classes in the pool, and rows that are filled up."""
     case = make_case(num_queries, num_classes, dim, width=width)
-    # The correction of a pool is of at most all classes but the positive.
-    loss = make_loss(name, num_classes=num_classes, width=min(width, num_classes - 1), scale=2.0)
-    assert_step(case, loss, SMALL)
+    assert_step(case, make_loss(name, num_classes=num_classes, width=width, scale=2.0), SMALL)
+
+
+def test_sampled_softmax_of_all_others_is_the_full_softmax() -> None:
+    case = make_case(12, 9, 8, width=9)
+    case.excluded_NE = torch.full_like(case.positives_N, -1)[:, None]
+    loss = make_loss("sampled-softmax", num_classes=9, width=9, scale=3.0)
+    losses_N, _ = run(case, loss, SMALL, factor=0.0, table_KD=case.classes_KD.clone())
+    full_N = softmax_loss(3.0 * case.queries_ND @ case.classes_KD.T, case.positives_N, reduction="none")
+    torch.testing.assert_close(losses_N, full_N, rtol=5e-6, atol=5e-6)
 
 
 def test_more_queries_than_a_tile() -> None:
@@ -265,7 +273,7 @@ def test_factor_0_leaves_every_bit() -> None:
     scale=st.floats(0.1, 8.0),
 )
 def test_any_shape_and_chunk(shape: tuple[int, int, int], share: float, chunk: int, name: str, scale: float) -> None:
-    width = max(1, int(share * (shape[1] - 1)))
+    width = max(2, int(share * shape[1]))
     case = make_case(*shape, width=width)
     loss, passes = make_loss(name, num_classes=shape[1], width=width, scale=scale), replace(SMALL, chunk=chunk)
     truth, table_KD = truth_of(case, loss), case.classes_KD.clone()
@@ -274,27 +282,6 @@ def test_any_shape_and_chunk(shape: tuple[int, int, int], share: float, chunk: i
     # A score at a kink may fall on either side of it.
     off_ND = (gradients_ND - truth.queries(case)).abs()
     assert (off_ND <= 1e-4 * truth.queries(case, size=True) + 1e-4).all()
-
-
-def test_places_are_those_of_the_permutation(device: str) -> None:
-    num_classes, width = 60, 25
-    order = permuted(torch.arange(num_classes), key=KEY, num_classes=num_classes).tolist()
-    # An empty list, more than a tile, ids that are no class, a class twice, and ids of 32 bits.
-    lists = [[], list(range(0, 40, 2)), [-1, 60, 7, 7], [order[0]]]
-    positives = [order[3], order[width], 7, order[24]]
-    offsets = torch.tensor([0, *(len(own) for own in lists)]).cumsum(0)
-    ids = torch.tensor([i for own in lists for i in own], dtype=torch.int32)
-    exclude = Exclusions(torch.arange(4).to(device), offsets.to(device), ids.to(device), 20)
-    places_N, found = places_in_pool(
-        torch.tensor(positives).to(device), exclude, number(KEY, torch.int64), num_classes=num_classes, width=width
-    )
-    where = {class_id: place for place, class_id in enumerate(order[:width])}
-    assert places_N.tolist() == [where.get(positive, -1) for positive in positives]
-    for n, (own, positive) in enumerate(zip(lists, positives, strict=True)):
-        row = int(found.rows_N[n])
-        got = found.ids[int(found.offsets[row]) : int(found.offsets[row + 1])].tolist()
-        assert set(got) == {where[i] for i in [*own, positive] if i in where}
-        assert len(got) <= found.most
 
 
 @pytest.mark.parametrize("phi", surrogate_names())

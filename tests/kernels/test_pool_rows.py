@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.pool_rows import excluded_from_pool, gather_rows, pool_rows
+from owlmine.kernels.pool_rows import gather_rows, left_out_of_pool, pool_rows
 from owlmine.mining.permutation import permuted
 from tests.kernels.conftest import Fenced, Rounded
 
@@ -48,26 +48,41 @@ def test_gathered_rows(id_dtype: torch.dtype, fenced: Fenced, rounded: Rounded) 
         assert torch.equal(got.cpu(), rounded(classes, dtype)[ids.long()])
 
 
-@pytest.mark.parametrize(("num_classes", "width"), [(2, 1), (8, 8), (50, 16), (300, 299)])
-def test_excluded_places_are_those_of_excluded_classes(num_classes: int, width: int, fenced: Fenced) -> None:
+@pytest.mark.parametrize(("num_classes", "width"), [(2, 2), (8, 8), (50, 16), (300, 299)])
+def test_what_a_query_leaves_out(num_classes: int, width: int, fenced: Fenced) -> None:
     generator = torch.Generator().manual_seed(num_classes)
-    # No class, one twice, and more than a tile of them; -1 stands for nothing.
-    lists = [[], [0, -1, 0], torch.randint(-1, num_classes, (21,), generator=generator).tolist()]
+    key = (1 << 32) - 1 - num_classes
+    order = permuted(torch.arange(num_classes), key=key, num_classes=num_classes).tolist()
+    pool = order[:width]
+    # Positives in the pool, in its last place, and outside where there is one. No class excluded, one twice, and more
+    # than a tile of them; -1 and K stand for nothing.
+    positives = [pool[0], pool[-1], order[-1]]
+    lists = [[], [0, -1, 0, num_classes], torch.randint(-1, num_classes, (21,), generator=generator).tolist()]
     offsets = torch.tensor([0, *(len(excluded) for excluded in lists)]).cumsum(0)
     rows = [2, 0, 1]
-    ids = torch.tensor([i for excluded in lists for i in excluded])
+    ids = torch.tensor([i for excluded in lists for i in excluded], dtype=torch.int32)
     exclude = Exclusions(fenced(torch.tensor(rows)), fenced(offsets), fenced(ids), 21)
-    key = (1 << 32) - 1 - num_classes
-    pool = permuted(torch.arange(width), key=key, num_classes=num_classes).tolist()
-    marks = excluded_from_pool(exclude, fenced(torch.tensor([key])), num_classes=num_classes, width=width)
+    left_out = left_out_of_pool(
+        fenced(torch.tensor(positives)), exclude, fenced(torch.tensor([key])), num_classes=num_classes, width=width
+    )
+    where = {class_id: place for place, class_id in enumerate(pool)}
+    assert left_out.positives_N.tolist() == [where.get(positive, -1) for positive in positives]
+    named = left_out.named(torch.tensor(pool, device=left_out.positives_N.device))
+    marks = left_out.mask(width)
     assert marks.dtype == torch.bool
-    assert marks.tolist() == [[class_id in lists[row] for class_id in pool] for row in rows]
+    for n, (row, positive) in enumerate(zip(rows, positives, strict=True)):
+        wanted = {where[positive] if positive in where else width - 1} | {where[i] for i in lists[row] if i in where}
+        assert set(marks[n].nonzero().flatten().tolist()) == wanted
+        for found, true in ((left_out.places, wanted), (named, {pool[place] for place in wanted})):
+            first, end = found.offsets[found.rows_N[n]], found.offsets[found.rows_N[n] + 1]
+            assert set(found.ids[first:end].tolist()) == true
+            assert end - first <= found.most
 
 
-def test_every_class_excluded(fenced: Fenced) -> None:
+def test_every_class_left_out(fenced: Fenced) -> None:
     exclude = Exclusions.of_padded(fenced(torch.arange(40).reshape(1, 40)))
-    marks = excluded_from_pool(exclude, fenced(torch.tensor([5])), num_classes=40, width=40)
-    assert bool(marks.all())
+    positive, key = fenced(torch.tensor([7])), fenced(torch.tensor([5]))
+    assert bool(left_out_of_pool(positive, exclude, key, num_classes=40, width=40).mask(40).all())
 
 
 def test_classes_past_32_bits(long_table: Tensor) -> None:

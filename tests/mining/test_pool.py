@@ -1,7 +1,5 @@
 """Pools: uniform over the B-subsets without the positive, per point and shared by a batch."""
 
-from itertools import combinations
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,15 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from owlmine.mining import draw_batch_pool, draw_pools, draw_pools_fixed
-
-
-def assert_uniform_without(pools: list[list[int]], positive: int, num_classes: int) -> None:
-    others = [c for c in range(num_classes) if c != positive]
-    subsets = dict.fromkeys(combinations(others, len(pools[0])), 0)
-    for pool in pools:
-        # A pool with the positive or a repeat is no key.
-        subsets[tuple(sorted(pool))] += 1
-    assert chisquare(list(subsets.values())).pvalue > 1e-4
+from tests.contracts.pools import assert_uniform_without
 
 
 def own(positives, **options):

@@ -1,7 +1,7 @@
 """A step of training with a loss in which every class of a pool counts alike, without the N x W scores.
 
 With s_j = <query, row of class j>, p the score of the positive, c the scale and w the weight of each negative j of the
-pool that the query does not exclude:
+pool that the query does not leave out:
 
 softmax:   loss = log(e^(c p) + w Σ_j e^(c s_j)) - c p
 pairwise:  loss = w Σ_j phi(c (p - s_j))
@@ -31,7 +31,7 @@ from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.move_rows import move_rows
 from owlmine.kernels.negative_terms import Kind, NegativeTerms, terms_and_slopes
 from owlmine.kernels.operands import operand
-from owlmine.kernels.pool_rows import places_in_pool, pool_rows
+from owlmine.kernels.pool_rows import left_out_of_pool, pool_rows
 
 # Smaller chunks, whose slopes would stay in the cache of an H200, take longer: their products are too small for it.
 _DEFAULT_PASSES = Passes()
@@ -52,10 +52,14 @@ class PoolForm:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The classes that ``key`` (one int64 on the device, below 2^32) draws."""
+    """The ``size`` + 1 classes that ``key`` (one int64 on the device, below 2^32) draws; each query leaves one out."""
 
     key: Tensor
-    width: int
+    size: int
+
+    @property
+    def width(self) -> int:
+        return self.size + 1
 
 
 @torch.no_grad()
@@ -78,9 +82,8 @@ def pool_class_step(
     """
     ids_W, rows_WD = pool_rows(classes_KD, pool.key, width=pool.width, dtype=passes.operands)
     batch = _PoolBatch(queries_ND, operand(rows_WD, passes.operands), form, passes)
-    places_N, batch.excluded = places_in_pool(
-        positives_N, excluded, pool.key, num_classes=len(classes_KD), width=pool.width
-    )
+    left_out = left_out_of_pool(positives_N, excluded, pool.key, num_classes=len(classes_KD), width=pool.width)
+    places_N, batch.excluded = left_out.positives_N, left_out.places
     positive_N = kept_scores(queries_ND, classes_KD, positives_N[:, None].contiguous())[:, 0]
     losses_N, slopes_N, terms = batch.before_slopes(positive_N)
 

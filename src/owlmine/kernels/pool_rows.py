@@ -1,12 +1,17 @@
 """Draws a pool on the device and gathers its class rows, in one pass and with fixed shapes.
 
-The pool is the first W places of a keyed permutation of the classes (``owlmine.mining.permutation``): distinct by
-construction, so nothing is sorted, compared or counted.
+A batch shares the first W = B + 1 places of a keyed permutation of the classes (``owlmine.mining.permutation``):
+distinct by construction, so nothing is sorted, compared or counted. The pool of a query is the first B classes of the
+permutation other than its positive: it leaves out its positive if that is among the W, otherwise the last of them.
+Taking one class out of a uniform permutation leaves a uniform permutation of the others, so the pool is a uniform
+B-subset of the K - 1 other classes (paper, Algorithm 1, step 1).
 
-Shapes: N queries, K classes, W of the pool, D dimension.
+Shapes: N queries, K classes, W shared by a batch, D dimension.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -60,32 +65,7 @@ def _places_of(ids, inside, key_ptr, num_classes, LEFT: tl.constexpr, RIGHT: tl.
 
 
 @triton.jit
-def _mark_excluded(
-    rows_ptr,
-    offsets_ptr,
-    ids_ptr,
-    key_ptr,
-    marks_ptr,
-    num_classes,
-    width,
-    TILE_E: tl.constexpr,
-    LEFT: tl.constexpr,
-    RIGHT: tl.constexpr,
-    ROUNDS: tl.constexpr,
-):
-    query = tl.program_id(0).to(tl.int64)
-    row = tl.load(rows_ptr + query)
-    end = tl.load(offsets_ptr + row + 1)
-    for start in range(tl.load(offsets_ptr + row), end, TILE_E):
-        entries = start + tl.arange(0, TILE_E)
-        ids = tl.load(ids_ptr + entries, mask=entries < end, other=-1)
-        inside = (ids >= 0) & (ids < num_classes)
-        places = _places_of(ids, inside, key_ptr, num_classes, LEFT, RIGHT, ROUNDS)
-        tl.store(marks_ptr + query * width + places, True, mask=inside & (places < width))
-
-
-@triton.jit
-def _list_excluded(
+def _list_left_out(
     positives_ptr,
     rows_ptr,
     offsets_ptr,
@@ -118,8 +98,10 @@ def _list_excluded(
         ids = tl.where(entries < first, positive, ids)
         inside = (ids >= 0) & (ids < num_classes)
         places = _places_of(ids, inside, key_ptr, num_classes, LEFT, RIGHT, ROUNDS)
+        found = inside & (ids == positive) & (places < width)
+        positive_place = tl.maximum(positive_place, tl.max(tl.where(found, places, -1), axis=0))
+        places = tl.where((entries < first) & (places >= width), width - 1, places)
         inside = inside & (places < width)
-        positive_place = tl.maximum(positive_place, tl.max(tl.where(inside & (ids == positive), places, -1), axis=0))
         tl.store(places_ptr + target + tl.cumsum(inside.to(tl.int32), axis=0) - 1, places, mask=inside)
         target += tl.sum(inside.to(tl.int32), axis=0)
     tl.store(bounds_ptr + 2 * query + 1, target)
@@ -168,42 +150,43 @@ def pool_rows(classes_KD: Tensor, key: Tensor, *, width: int, dtype: torch.dtype
     return ids_W, _launch(classes_KD, key, ids_W, dtype, draw=True)
 
 
-def excluded_from_pool(exclude: Exclusions, key: Tensor, *, num_classes: int, width: int) -> Tensor:
-    """[N, W], True where a place of the pool that ``key`` draws holds a class that the query excludes.
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """The places of a shared pool that do not count for a query."""
+
+    positives_N: Tensor
+    """The place of each query's positive; -1 where it is not among the W."""
+    places: Exclusions
+    """What a query leaves out, as places: its positive or the last, and what it excludes. Room that a list does not
+    need holds -1."""
+
+    def named(self, ids_W: Tensor) -> Exclusions:
+        """The same as class ids."""
+        places = self.places.ids
+        ids = torch.where(places < 0, -1, ids_W[places.clamp_min(0)])
+        return Exclusions(self.places.rows_N, self.places.offsets, ids, self.places.most)
+
+    def mask(self, width: int) -> Tensor:
+        """[N, W], True where a place does not count."""
+        num_queries = len(self.positives_N)
+        places = self.places.ids.reshape(num_queries, -1)
+        mask = torch.zeros(num_queries, width + 1, dtype=torch.bool, device=places.device)
+        # The column behind the last takes what stands for nothing.
+        return mask.scatter_(1, torch.where(places < 0, width, places), True)[:, :width]
+
+
+def left_out_of_pool(positives_N: Tensor, exclude: Exclusions, key: Tensor, *, num_classes: int, width: int) -> LeftOut:
+    """What each query leaves out of the ``width`` classes that ``key`` draws: see above, and what ``exclude`` has.
 
     The place of a class comes from the permutation backwards; the pool itself is not looked at.
     """
-    marks_NW = torch.zeros(len(exclude.rows_N), width, dtype=torch.bool, device=key.device)
-    left, right = bits_of(num_classes)
-    _mark_excluded[(len(marks_NW),)](
-        exclude.rows_N,
-        exclude.offsets,
-        exclude.ids,
-        key,
-        marks_NW,
-        num_classes,
-        width,
-        TILE_E=16,
-        LEFT=left,
-        RIGHT=right,
-        ROUNDS=rounds_of(num_classes),
-        num_warps=1,
-    )
-    return marks_NW
-
-
-def places_in_pool(
-    positives_N: Tensor, exclude: Exclusions, key: Tensor, *, num_classes: int, width: int
-) -> tuple[Tensor, Exclusions]:
-    """The place [N] (int64) of each positive in the pool that ``key`` draws, -1 where it is not there; and places, not
-    ids, of what a query excludes there: its positive always, and what ``exclude`` has."""
     num_queries, room = len(positives_N), exclude.most + 1
     positive_places_N = torch.empty_like(positives_N)
     # Two bounds for each query, as the lists have room left between them.
     bounds = torch.empty(2 * num_queries, dtype=torch.int64, device=key.device)
-    places = torch.empty(num_queries * room, dtype=torch.int64, device=key.device)
+    places = torch.full((num_queries * room,), -1, dtype=torch.int64, device=key.device)
     left, right = bits_of(num_classes)
-    _list_excluded[(num_queries,)](
+    _list_left_out[(num_queries,)](
         positives_N,
         exclude.rows_N,
         exclude.offsets,
@@ -222,7 +205,7 @@ def places_in_pool(
         num_warps=1,
     )
     rows_N = torch.arange(0, 2 * num_queries, 2, device=key.device)
-    return positive_places_N, Exclusions(rows_N, bounds, places, room)
+    return LeftOut(positive_places_N, Exclusions(rows_N, bounds, places, room))
 
 
 def gather_rows(classes_KD: Tensor, ids_W: Tensor, *, dtype: torch.dtype) -> Tensor:

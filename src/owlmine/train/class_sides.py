@@ -3,7 +3,7 @@
 Three ways, by how many classes carry gradients: the few hardest of a pool, a whole pool (in blocks where ``pool_form``
 knows the loss, else by autograd), or all classes.
 
-Shapes: N points, T kept negatives and the positive, W classes of a pool, K classes, D dimension.
+Shapes: N points, T kept negatives and the positive, W classes shared by a batch, K classes, D dimension.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from owlmine.kernels.exclusions import Exclusions
 from owlmine.kernels.hardest import Scored, hardest_scored
 from owlmine.kernels.operands import product
 from owlmine.kernels.pool_classes import Pool, PoolForm, pool_class_step
-from owlmine.kernels.pool_rows import excluded_from_pool, pool_rows
+from owlmine.kernels.pool_rows import LeftOut, left_out_of_pool, pool_rows
 from owlmine.losses.modules import PoolLoss
 from owlmine.model.row_table import RowTable
 from owlmine.train.pool_forms import pool_form
@@ -41,6 +41,10 @@ class StepInputs:
     rounding_key: Tensor
     factor: Tensor
     """Minus the step size of class rows."""
+
+    def left_out(self, num_classes: int, width: int) -> LeftOut:
+        """What does not count among the classes that the batch shares."""
+        return left_out_of_pool(self.positives_N, self.exclude, self.pool_key, num_classes=num_classes, width=width)
 
 
 class ClassSide(Protocol):
@@ -79,15 +83,14 @@ class KeptSide:
 
     def _mine(self, inputs: StepInputs) -> Tensor:
         """[N, T] ids of the hardest allowed classes; -1 where there are fewer."""
-        if self.pool_size == len(self._classes) - 1:
-            self.copy_KD = _copy_for_products(self._classes.weight, self.copy_KD)
-            scored = Scored(self._classes.weight if self.copy_KD is None else self.copy_KD)
+        classes_KD, width = self._classes.weight, self.pool_size + 1
+        if width == len(classes_KD):
+            self.copy_KD = _copy_for_products(classes_KD, self.copy_KD)
+            scored, exclude = Scored(classes_KD if self.copy_KD is None else self.copy_KD), inputs.exclude
         else:
-            ids_W, rows_WD = pool_rows(
-                self._classes.weight, inputs.pool_key, width=self.pool_size, dtype=torch.bfloat16
-            )
-            scored = Scored(rows_WD, ids_W)
-        return hardest_scored(inputs.rounded_ND, scored, self._kept, exclude=inputs.exclude)[1]
+            ids_W, rows_WD = pool_rows(classes_KD, inputs.pool_key, width=width, dtype=torch.bfloat16)
+            scored, exclude = Scored(rows_WD, ids_W), inputs.left_out(len(classes_KD), width).named(ids_W)
+        return hardest_scored(inputs.rounded_ND, scored, self._kept, exclude=exclude)[1]
 
 
 class BlockedPoolSide:
@@ -121,11 +124,11 @@ class PoolSide:
     def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
         classes_KD, width, positives_N1 = (
             self._classes.weight,
-            self._pool_size,
+            self._pool_size + 1,
             inputs.positives_N[:, None].contiguous(),
         )
         ids_W, rows_WD = pool_rows(classes_KD, inputs.pool_key, width=width, dtype=torch.bfloat16)
-        hidden_NW = excluded_from_pool(inputs.exclude, inputs.pool_key, num_classes=len(classes_KD), width=width)
+        hidden_NW = inputs.left_out(len(classes_KD), width).mask(width)
         positive_N = kept_scores(inputs.units_ND, classes_KD, positives_N1)[:, 0]
         scores_NW = product(inputs.rounded_ND, rows_WD.T)
         losses_N, positive_slope_N1, slopes_NW = slopes_of(self._loss, positive_N, scores_NW, hidden_NW)

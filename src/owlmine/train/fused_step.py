@@ -3,9 +3,9 @@
 The data lie on the device; a step takes row numbers, random keys and step sizes. Steps of full batches are recorded
 once as a CUDA graph and replayed, so that their dozens of small kernels follow each other without gaps.
 
-What differs from the reference: classes are scored for mining in bfloat16 (the kept ones again in float32), the pool is
-the beginning of a keyed permutation, and a point whose own labels are in the pool has that many classes fewer. The
-rows of features move by atomic additions, so the last bits of a run differ from the next run's.
+What differs from the reference: classes are scored for mining in bfloat16 (the kept ones again in float32), and a pool
+is the beginning of a keyed permutation without the positive, where the reference draws the shared classes and what each
+point leaves out. Rows of features move by atomic additions, so the last bits of a run differ from the next run's.
 
 Shapes: N points, D dimension.
 """
@@ -63,7 +63,7 @@ def why_not_fused(model: Retriever, options: TrainOptions, split: Split) -> str 
     if num_bytes(split) > _DATA_SHARE * free:
         return "the data do not fit on the device"
     most = int(np.diff(split.labels.offsets).max(initial=0)) if options.exclude_known else 1
-    if options.top > 1 and options.top + most > MAX_CHOSEN:
+    if options.top > 1 and options.top + most + 1 > MAX_CHOSEN:
         return f"a point has {most:,} labels"
     return None
 
