@@ -1,4 +1,7 @@
-"""What the README and the docs tell people to run, run. Blocks under ``<!-- run -->`` are meant."""
+"""What the README and the docs tell people to run, run. Blocks under ``<!-- run -->`` are meant.
+
+A block that follows under ``<!-- prints -->`` is what the code prints at its end.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,14 @@ import pytest
 from .conftest import write_points
 
 ROOT = Path(__file__).parent.parent
-_BLOCK = re.compile(r"<!-- run -->\n```(python|bash|)\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(
+    r"<!-- run -->\n```(python|bash|)\n(.*?)```\n(?:\n<!-- prints -->\n```(?:text)?\n(.*?)```)?", re.DOTALL
+)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 BLOCKS = [
-    pytest.param(kind, code, id=f"{page.name}-{number}")
+    pytest.param(kind, code, printed, id=f"{page.name}-{number}")
     for page in PAGES
-    for number, (kind, code) in enumerate(_BLOCK.findall(page.read_text()), 1)
+    for number, (kind, code, printed) in enumerate(_BLOCK.findall(page.read_text()), 1)
 ]
 
 
@@ -36,14 +41,15 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("kind", "code"), BLOCKS)
-def test_block_runs(kind: str, code: str, workplace: Path) -> None:
+@pytest.mark.parametrize(("kind", "code", "printed"), BLOCKS)
+def test_block_runs(kind: str, code: str, printed: str, workplace: Path) -> None:
     command = [sys.executable, "-c", code] if kind == "python" else ["bash", "-euc", code]
     environment = os.environ | {"PATH": f"{workplace / 'bin'}:{os.environ['PATH']}", "PYTHONWARNINGS": "error"}
     done = subprocess.run(
         command, cwd=workplace, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    assert done.stdout.endswith(printed), f"{code}\nprinted\n{done.stdout}\nnot\n{printed}"
 
 
 def test_every_page_is_found() -> None:

@@ -27,3 +27,8 @@ def excerpt(text: str | bytes, limit: int = 60) -> str:
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="backslashreplace")
     return repr(text if len(text) <= limit else text[:limit] + "…")
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an optional part. The package is on no index, so it names the checkout."""
+    return f"in a checkout of owlmine: pip install '.[{extra}]'"

@@ -208,7 +208,7 @@ def test_help_is_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
         flag = f"--{field.name.replace('_', '-')} "
         assert [name for name, text in by_panel.items() if flag in text] == [field.metadata["group"]], flag
     assert "--out" in by_panel["Options"]
-    assert "'owlmine[tensorboard]'" in shown, "help is no markup"
+    assert "'.[tensorboard]'" in shown, "help is no markup"
 
 
 def test_tensorboard_is_missing(store: Store, tmp_path: Path, owlmine_command: Command) -> None:
@@ -220,7 +220,7 @@ def test_tensorboard_is_missing(store: Store, tmp_path: Path, owlmine_command: C
         patch.setenv("PYTHONPATH", path)
         done = owlmine_command("train", store.path, "--out", tmp_path / "out", *SMALL, "--tensorboard")
     assert done.returncode == 2
-    assert "pip install 'owlmine[tensorboard]'" in one_error_line(done.stderr)
+    assert "pip install '.[tensorboard]'" in one_error_line(done.stderr)
     assert not (tmp_path / "out").exists()
 
 

@@ -208,6 +208,6 @@ def test_without_the_package_nothing_begins(tmp_path: Path, monkeypatch: pytest.
     for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboard"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(OwlmineError, match=r"pip install 'owlmine\[tensorboard\]'"):
+    with pytest.raises(OwlmineError, match=r"pip install '\.\[tensorboard\]'"):
         train(tmp_path / "nowhere", tmp_path / "out", small_options(tensorboard=True))
     assert list(tmp_path.iterdir()) == []

@@ -79,7 +79,7 @@ def predict_command(
 ) -> None:
     """Retrieve the best classes for queries: texts or vectors in, one line of JSON per query out.
 
-    Works in a pipe: echo "a fast web server" | owlmine predict MODEL -
+    Works in a pipe: echo "PHP module for LDAP" | owlmine predict MODEL -
 
     A query of which the model knows no feature gets an empty list, and so
     does one for which no class is probable enough (--at-least, --precision).

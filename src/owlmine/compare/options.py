@@ -22,7 +22,7 @@ class CompareOptions:
     epochs: float = _fair(15.0, "Visits to each training point, for each method and seed.")
     dim: int = _fair(512, "Dimension of query and class vectors.")
     batch_size: int = _fair(256, "Points per step.")
-    pool: int = _fair(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
+    pool: int = _fair(0, "Classes drawn for each batch (0: what suits the device, at most 32,767).")
     warm_start: bool = _fair(False, "Start class vectors from the mean vector of their points (the paper does not).")
     exclude_known: bool = _fair(False, "Do not count the other labels of a point as negatives (the paper does).")
     validation: float = _fair(0.05, "Share of train to validate on, where there is no dev split; 5,000 at most.")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from owlmine.errors import DataError, OwlmineError
+from owlmine.errors import DataError, OwlmineError, how_to_install
 
 COMPRESSION_SUFFIXES = (".gz", ".xz", ".zst")
 BLOCK_BYTES = 8 << 20
@@ -197,6 +197,6 @@ def _decompressed(file: BinaryIO, compression: str | None, path: Path) -> Binary
         try:
             import pyarrow
         except ImportError as error:
-            raise OwlmineError(f"{path}: zstd needs pyarrow: pip install 'owlmine[parquet]'") from error
+            raise OwlmineError(f"{path}: zstd needs pyarrow; {how_to_install('parquet')}") from error
         return cast(BinaryIO, pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd"))
     return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, file), BLOCK_BYTES))

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
-from owlmine.errors import OwlmineError
+from owlmine.errors import OwlmineError, how_to_install
 
 FOLDER = "tensorboard"
 _NAME = "events.out.tfevents."
@@ -31,7 +31,7 @@ def _modules() -> tuple[ModuleType, ModuleType, ModuleType]:
         events = import_module("tensorboard.compat.proto.event_pb2")
         return events, import_module("torch.utils.tensorboard"), import_module("torch.utils.tensorboard.summary")
     except ImportError as error:
-        wanted = "TensorBoard needs a package that is not installed: pip install 'owlmine[tensorboard]'"
+        wanted = f"TensorBoard needs a package that is not installed; {how_to_install('tensorboard')}"
         raise OwlmineError(f"{wanted} ({error})") from error
 
 

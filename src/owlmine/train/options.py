@@ -15,7 +15,9 @@ TRAINABLE = tuple(name for name, entry in LOSSES.items() if entry.inputs in ("po
 SCHEDULES = ("linear", "cosine", "constant")
 RECIPES = ("best", "single")
 OPTIMISERS = ("sgd", "adaptive")
-MAX_POOL = 32_768
+# With the class that each point leaves out a batch shares 2^15, so that tiles and blocks are full: one more costs up to
+# 16 % of a step.
+MAX_POOL = 32_767
 SINGLE_DIM, SINGLE_EPOCHS = 512, 15.0
 
 # The panels of ``owlmine train --help``, in the order in which they stand there.
@@ -39,7 +41,7 @@ class TrainOptions:
 
     loss: str = _loss("mined-softmax", f"Loss: {', '.join(TRAINABLE)}.")
     top: int = _loss(0, "How many of the hardest negatives count, for losses that mine (0: what suits the loss).")
-    pool: int = _loss(0, "Classes drawn for each batch (0: what suits the device, at most 32,768).")
+    pool: int = _loss(0, "Classes drawn for each batch (0: what suits the device, at most 32,767).")
     pool_start: int = _loss(0, "Pool of the first steps, doubled up to --pool as mistakes become rare (0: no growth).")
     shared_pool: bool = _loss(True, "One pool for a batch (off: one for each point, as in the paper; far slower).")
     surrogate: str = _loss("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
@@ -76,7 +78,7 @@ class TrainOptions:
     device: str = _run("auto", "cpu, cuda, or auto.")
     kernels: bool = _run(True, "On a GPU, train by Triton kernels where there are some for it (off: plain PyTorch).")
     checkpoint_minutes: float = _run(5.0, "Minutes between checkpoints.")
-    tensorboard: bool = _run(False, "Write event files for TensorBoard (pip install 'owlmine[tensorboard]').")
+    tensorboard: bool = _run(False, "Write event files for TensorBoard (pip install '.[tensorboard]').")
 
     def __post_init__(self) -> None:
         if self.loss not in TRAINABLE:

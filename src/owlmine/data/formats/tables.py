@@ -18,7 +18,7 @@ from owlmine.data.formats.block import Block, Notes, QueryKind, RowLabels, one_l
 from owlmine.data.formats.label_cells import BadCellError, labels_of, text_of
 from owlmine.data.rows import offsets_from_counts
 from owlmine.data.streams import MAX_LINE_BYTES, ByteSource, LineSource, text_lines
-from owlmine.errors import DataError, OwlmineError, excerpt
+from owlmine.errors import DataError, OwlmineError, excerpt, how_to_install
 
 # Texts are long and live as Python objects: fewer rows a block than for numbers.
 _BLOCK_ROWS = 1 << 12
@@ -226,7 +226,7 @@ def parquet(path: Path, columns: Columns) -> TableReader:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
-        raise OwlmineError(f"{path}: parquet needs pyarrow: pip install 'owlmine[parquet]'") from error
+        raise OwlmineError(f"{path}: parquet needs pyarrow; {how_to_install('parquet')}") from error
 
     def rows(notes: Notes) -> Iterator[Row]:
         del notes
