@@ -17,6 +17,7 @@ from owlmine.cli.data import JsonOption
 from owlmine.cli.model_options import DeviceOption, ModelArgument, open_model
 from owlmine.cli.options import with_options
 from owlmine.errors import OwlmineError
+from owlmine.files import check_free
 from owlmine.model.example_files import ExampleOptions
 from owlmine.model.new_classes import CAUTION
 
@@ -70,7 +71,7 @@ def add_classes_command(
     is ranked by what the others of its class make.
     """
     from owlmine.model.added_classes import add_classes
-    from owlmine.model.added_folder import check_new_folder, save_added
+    from owlmine.model.added_folder import save_added
     from owlmine.model.example_files import read_examples, read_names
 
     if source is None and names is None:
@@ -79,7 +80,7 @@ def add_classes_command(
         raise OwlmineError(f"names have no splits; leave --split {split} out")
     if not 0 < caution < math.inf:
         raise OwlmineError(f"--caution is {caution:g}; wanted a number above 0")
-    check_new_folder(out)
+    check_free(out)
     predictor = open_model(model, device)
     told = None if names is None else read_names(names)
     examples = None if source is None else read_examples(predictor, source, options=options, split=split)

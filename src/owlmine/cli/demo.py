@@ -34,10 +34,12 @@ def demo_command(
     """
     from owlmine.cli.data import ConversionProgress
     from owlmine.data.datasets import SAMPLE, open_dataset
-    from owlmine.demo.report import write_report
+    from owlmine.demo.earlier import REPORT, DemoFolder
     from owlmine.demo.run import run_demo
     from owlmine.demo.table import print_results
 
+    # Before the sample is converted.
+    DemoFolder(out).check()
     with ConversionProgress() as progress:
         store = open_dataset(SAMPLE, progress=progress)
     show = TrainingShow(Console(stderr=True))
@@ -48,7 +50,7 @@ def demo_command(
     results = run_demo(store, out, options, show)
     console = Console()
     print_results(console, results)
-    console.print(f"Report: {escape(str(write_report(out, results).resolve()))}", soft_wrap=True, highlight=False)
+    console.print(f"Report: {escape(str((out / REPORT).resolve()))}", soft_wrap=True, highlight=False)
 
 
 class TrainingShow:
