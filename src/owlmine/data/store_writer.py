@@ -57,8 +57,9 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         try:
             with ExitStack() as opened:
-                self._folder = opened.enter_context(NewFolder(self.out))
-                self.scratch = self._folder.path / "scratch"
+                self._new = opened.enter_context(NewFolder(self.out))
+                self._folder = self._new.path
+                self.scratch = self._folder / "scratch"
                 self.scratch.mkdir()
                 self._opened = opened.pop_all()
         except OSError as error:
@@ -80,7 +81,7 @@ class StoreWriter:
 
     def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
         """A new array of the store, to be appended to."""
-        self._arrays[name] = ArrayWriter(self._folder.path / f"{name}.npy", dtype, row_shape)
+        self._arrays[name] = ArrayWriter(self._folder / f"{name}.npy", dtype, row_shape)
         return self._arrays[name]
 
     def whole_array(self, name: str, values: NDArray[Any]) -> None:
@@ -112,13 +113,13 @@ class StoreWriter:
         shutil.rmtree(self.scratch)
         meta = {"format": FORMAT_NAME, "version": FORMAT_VERSION, **meta, "arrays": entries}
         meta["checksum"] = meta_checksum(meta)
-        with (self._folder.path / "meta.json").open("x", encoding="utf-8") as file:
+        with (self._folder / "meta.json").open("x", encoding="utf-8") as file:
             json.dump(meta, file, indent=1, ensure_ascii=False)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
         try:
-            self._folder.publish()
+            self._new.publish()
         except OSError as error:
             raise OwlmineError(f"{self.out}: appeared while the store was being written") from error
         return Store.open(self.out)
