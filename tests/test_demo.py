@@ -313,7 +313,7 @@ def test_nothing_is_removed_where_no_demo_was(earlier: tuple[DemoFolder, Store])
     home, store = earlier
     (home.path / ".owlmine-demo").unlink()
     before = files_in(home.path)
-    with pytest.raises(OwlmineError, match="holds something else; wanted a new folder or one of an earlier demo"):
+    with pytest.raises(OwlmineError, match="holds something else; wanted a new folder or one that owlmine demo made"):
         demo_run.run_demo(store, home.path, demo_run.DemoOptions(), SilentShow())
     assert files_in(home.path) == before
 

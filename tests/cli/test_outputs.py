@@ -122,7 +122,7 @@ def test_demo_and_compare_leave_each_other_alone(
         (out / name).write_text(f"of {other}")
     refused = owlmine_command(*command, "--out", out, *BUDGET)
     assert refused.returncode == 2
-    wanted = f"holds something else; wanted a new folder or one of an earlier {command[0]}"
+    wanted = f"holds something else; wanted a new folder or one that owlmine {command[0]} made"
     assert refused.stderr == f"owlmine: error: {out}: {wanted}\n"
     assert names_in(out) == sorted([f".owlmine-{other}", "results.json", "report.html"])
     assert (out / "results.json").read_text() == f"of {other}"

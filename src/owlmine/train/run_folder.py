@@ -104,7 +104,7 @@ def running_in(out: Path, *, resume: bool) -> Iterator[None]:
 def check_own_folder(out: Path, command: str) -> None:
     """Raises OwlmineError unless the folder is new, or one that the same command made."""
     if not (is_free(out) or _mark(out, command).is_file()):
-        raise OwlmineError(f"{out}: holds something else; wanted a new folder or one of an earlier {command}")
+        raise OwlmineError(f"{out}: holds something else; wanted a new folder or one that owlmine {command} made")
 
 
 @contextmanager
