@@ -129,8 +129,11 @@ def test_keys_of_new_classes_are_written_out(options: tuple[str, ...], tmp_path:
     assert ("new\\u001b[31m\\u009b\\u202e0" if options else r"new\x1b[31m\x9b\u202e0") in sent
 
 
-def test_names_of_files_that_are_no_text(tmp_path: Path, owlmine_command: Command) -> None:
-    """They are printed as the bytes that they are."""
+def test_names_of_files_that_are_no_text(
+    tmp_path: Path, owlmine_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are printed as the bytes that they are, also where Python would refuse to."""
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")
     write_jsonl(tmp_path / "train.jsonl", [text_point(number) for number in range(24)])
     out = os.fsdecode(os.fsencode(tmp_path) + b"/store-\xff")
     done = owlmine_command("data", "convert", tmp_path / "train.jsonl", out, errors="surrogateescape")

@@ -50,9 +50,8 @@ def train_command(
         share = predictor.config.get("rehearsal")
         points = "On validation points" if share is None else f"In a rehearsal, on {share:.0%} of train left out"
         shown.print(f"{points}: {figures}.")
+        shown.print("These points come with the training data, and new ones can be harder.")
     if options.tensorboard:
         shown.print(f"Curves: tensorboard --logdir {literal(str(out / FOLDER))}", soft_wrap=True)
     if "test" in store.splits and len(store["test"]):
-        if figures:
-            shown.print("These points come with the training data, and test points can be harder.")
         shown.print(f"On the test split: owlmine evaluate {literal(str(out))} {literal(data)}", soft_wrap=True)

@@ -156,6 +156,6 @@ def new_file(path: Path) -> Iterator[IO[str]]:
             finally:
                 text.detach()
     except FileExistsError as error:
-        raise OwlmineError(f"{path}: appeared while it was being written; its content is not ours") from error
+        raise OwlmineError(f"{path}: appeared while the answers were being written, and is left as it is") from error
     except OSError as error:
         raise OwlmineError(f"{path}: cannot be written: {error.strerror}") from error
