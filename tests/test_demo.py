@@ -228,10 +228,18 @@ class SilentShow:
 
 
 class Heard(SilentShow):
-    """Remembers what was said."""
+    """Remembers what was said, and whether a report lay there while a model was trained."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: Path) -> None:
         self.messages: list[str] = []
+        self.stale = False
+        self._report = out / "report.html"
+
+    @contextmanager
+    def training(self, title: str, number: int, total: int) -> Iterator[SilentReporter]:
+        del title, number, total
+        self.stale |= self._report.exists()
+        yield SilentReporter()
 
     def message(self, text: str) -> None:
         self.messages.append(text)
@@ -244,7 +252,7 @@ def test_models_that_fit_are_kept_and_others_trained_anew(demo: tuple[Path, str,
     run_file.write_text(run_file.read_text().replace('"seed": 0', '"seed": 7'))
     (out / changed.folder / "weights.safetensors").write_bytes(b"of another seed")
     before = {method.folder: (out / method.folder / "config.json").stat().st_mtime_ns for method in METHODS}
-    show = Heard()
+    show = Heard(out)
     options = demo_run.DemoOptions(epochs=0.1, dim=8)
     demo_run.run_demo(open_dataset("sample"), out, options, show)
     assert show.messages == [
@@ -259,7 +267,7 @@ def test_models_that_fit_are_kept_and_others_trained_anew(demo: tuple[Path, str,
         assert verify_model(out / method.folder) == []
         expected, found = (load(folder / method.folder).retriever.tensors() for folder in (demo[0], out))
         assert all(torch.equal(expected[name], found[name]) for name in expected)
-    assert not (out / "report.html").exists(), "told of the model that was removed"
+    assert not show.stale, "told of the model that was removed"
 
 
 @pytest.fixture
@@ -267,6 +275,8 @@ def earlier(small_folder: Path, tmp_path: Path) -> tuple[DemoFolder, Store]:
     """A demo's folder with results and one unfinished run, which is of other options than ``TrainOptions(seed=1)``."""
     store = convert(small_folder, tmp_path / "store")
     home = DemoFolder(tmp_path / "demo")
+    with home.held():
+        pass
     run = home.path / "top-1"
     (run / "checkpoints").mkdir(parents=True)
     (run / "run.json").write_text(run_description(store, TrainOptions()))
@@ -303,8 +313,8 @@ def test_nothing_is_removed_where_no_demo_was(earlier: tuple[DemoFolder, Store])
     home, store = earlier
     (home.path / ".owlmine-demo").unlink()
     before = files_in(home.path)
-    with pytest.raises(OwlmineError, match="is no folder that a demo made; give another with --out"):
-        DemoFolder(home.path).clear("top-1", store, TrainOptions(seed=1))
+    with pytest.raises(OwlmineError, match="holds something else; wanted a new folder or one that owlmine demo made"):
+        demo_run.run_demo(store, home.path, demo_run.DemoOptions(), SilentShow())
     assert files_in(home.path) == before
 
 

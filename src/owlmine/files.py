@@ -1,16 +1,231 @@
-"""Files of ours on disk: where the cache is, and checksums that are computed once per file."""
+"""Files of ours on disk: how they are written, where the cache is, and checksums that are computed once per file.
+
+What a user is to find is written by ``whole_file`` or in a ``NewFolder``, and by nothing else. Both write under a
+hidden name that nobody can foresee, never through a link, and give the work its name when it is on the disk. Both hold
+a lock while they write. It dies with the process, however that ends, which tells work in progress from what a killed
+process left behind.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import glob
 import hashlib
 import os
+import re
+import shutil
+import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import IO
 
+from owlmine.errors import OwlmineError
+
+_UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{16}\.writing", re.DOTALL)
+_MARK, _MARK_TEXT = ".owlmine-unfinished", b"An unfinished folder of owlmine; it may be removed.\n"
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _READ_BYTES = 4 << 20
 # A file changed within the clock's resolution after it was read keeps its times: young files are not remembered.
 _SETTLED_NS = 2_000_000_000
+
+
+@contextmanager
+def whole_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
+    """A file that takes its name once its bytes are on the disk.
+
+    Where ``replace`` is false, whatever has the name by then stays, and FileExistsError is raised.
+    """
+    remove_unfinished(path.parent, path.name)
+    temporary, handle = _locked_file(path)
+    try:
+        with open(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if replace:
+                temporary.replace(path)
+            else:
+                _take_free_name(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file that appears whole or not at all."""
+    with whole_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def check_new_file(path: Path) -> None:
+    """Raises OwlmineError where a new file could not be written; for use before the work whose result it holds."""
+    check_free(path)
+    if not path.parent.is_dir():
+        raise OwlmineError(f"{path}: cannot be written: {path.parent} is not a folder")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise OwlmineError(f"{path}: cannot be written: no permission to write in {path.parent}")
+
+
+def check_free(path: Path) -> None:
+    """Raises OwlmineError where a file, a folder or a link has the name."""
+    if path.exists() or path.is_symlink():
+        raise OwlmineError(f"{path}: already exists; give a new name or remove it first")
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether ``whole_file`` began it and did not give it its name."""
+    return _UNFINISHED.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
+
+
+def remove_unfinished(folder: Path, name: str | None = None) -> None:
+    """Removes what killed processes left of files in the folder, or of the file of this name."""
+    with suppress(OSError):
+        for path in list(folder.iterdir()):
+            match = _UNFINISHED.fullmatch(path.name)
+            if match is not None and name in (None, match[1]) and is_unfinished(path):
+                _remove_abandoned_file(path)
+
+
+def _remove_abandoned_file(path: Path) -> None:
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(handle)
+
+
+def _locked_file(path: Path) -> tuple[Path, int]:
+    """A new hidden file beside ``path``, open and locked."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    while True:
+        temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.writing")
+        handle = os.open(temporary, flags, 0o666)
+        # Before we had the lock, another process may have taken the file for abandoned.
+        if _lock(handle) and os.fstat(handle).st_nlink:
+            return temporary, handle
+        os.close(handle)
+
+
+def _take_free_name(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        # An empty file takes the name, and ours its place: that works on every file system.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        temporary.replace(path)
+
+
+class NewFolder:
+    """A folder that takes its name when ``publish`` is called, and is removed otherwise. A context manager.
+
+    ``path`` is where it is until then. Where an error ends the work, the folders made on the way to ``out`` go too.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def __enter__(self) -> NewFolder:
+        check_free(self.out)
+        self._new_parents = [folder for folder in self.out.parents if not folder.exists()]
+        try:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned_folders(self.out)
+            self.path, self._handle = _locked_folder(self.out)
+        except OSError:
+            self._remove_new_parents()
+            raise
+        return self
+
+    def publish(self) -> None:
+        """Raises OSError where something else has the name by now."""
+        (self.path / _MARK).unlink()
+        sync_folder(self.path)
+        # rename replaces an empty folder without a word.
+        if self.out.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.out))
+        self.path.rename(self.out)
+        sync_folder(self.out.parent)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._handle)
+        if error is not None:
+            self._remove_new_parents()
+
+    def _remove_new_parents(self) -> None:
+        """As long as nobody has put anything in."""
+        with suppress(OSError):
+            for folder in self._new_parents:
+                folder.rmdir()
+
+
+def _locked_folder(out: Path) -> tuple[Path, int]:
+    """A new hidden folder beside ``out``, marked as ours and locked."""
+    folder = Path(tempfile.mkdtemp(prefix=_partial_prefix(out), dir=out.parent))
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        folder.chmod(0o777 & ~_umask())
+        _lock(handle)
+        # Last: without the mark, nobody takes the folder for abandoned.
+        (folder / _MARK).write_bytes(_MARK_TEXT)
+    except OSError:
+        os.close(handle)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder, handle
+
+
+def _remove_abandoned_folders(out: Path) -> None:
+    """Those of living processes are locked, and what has no mark is not ours."""
+    for folder in out.parent.glob(glob.escape(_partial_prefix(out)) + "*"):
+        with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if (folder / _MARK).read_bytes() == _MARK_TEXT:
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def _partial_prefix(out: Path) -> str:
+    return f".{out.name}.partial-"
+
+
+def _lock(handle: int) -> bool:
+    """False where another process has the lock."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks, on which nothing is ever taken for abandoned
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Brings what the folder lists to the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def cache_folder() -> Path:
@@ -61,7 +276,8 @@ class KnownChecksums:
         with suppress(OSError):
             self._memory.parent.mkdir(parents=True, exist_ok=True)
             # One write of one line in append mode: lines of two processes do not mix.
-            with self._memory.open("ab", buffering=0) as file:
+            handle = os.open(self._memory, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+            with open(handle, "ab", buffering=0) as file:
                 file.write(f"{state} {checksum}\n".encode("ascii"))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from owlmine.data import Store
+from owlmine.data import Store, open_dataset
 
 from ..conftest import Command
 
@@ -137,3 +137,9 @@ def test_version_and_help(owlmine_command: Command) -> None:
     assert owlmine_command("--version").stdout.startswith("owlmine ")
     shown = owlmine_command("data", "--help").stdout
     assert all(verb in shown for verb in ("convert", "describe", "verify"))
+
+
+def test_the_sample_is_converted_like_any_data(tmp_path: Path, owlmine_command: Command) -> None:
+    done = owlmine_command("data", "convert", "sample", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    assert Store.open(tmp_path / "store").meta["checksum"] == open_dataset("sample").meta["checksum"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import os
@@ -12,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from owlmine.data import convert
 from owlmine.errors import OwlmineError
+from owlmine.train import train
 
 from ..small_models import (
+    OPTIONS,
     dense_data,
     dense_model,
     run,
@@ -24,6 +28,7 @@ from ..small_models import (
     text_model,
     text_point,
     text_store,
+    workplace,
     write_jsonl,
 )
 
@@ -175,3 +180,42 @@ def test_a_failed_run_leaves_no_file(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     assert "lines.jsonl, line 2: found 'not json'" in str(run("predict", text_model(), lines, "--out", out).exception)
     assert list(tmp_path.iterdir()) == [lines]
+
+
+@functools.cache
+def model_with_commas() -> Path:
+    """A key with a comma, a name with one, and two plain classes whose keys stand in the first."""
+    folder = workplace() / "commas"
+    folder.mkdir()
+    keys = {"c-river": "Art, Modern", "c-castle": "Art", "c-violin": "Modern"}
+    points = [text_point(number) for number in range(240)]
+    for point in points:
+        point["labels"] = sorted(keys.get(label, label) for label in point["labels"])  # type: ignore[attr-defined]
+    write_jsonl(folder / "train.jsonl", points)
+    (folder / "labels.tsv").write_text("c-falcon\tBirds, of prey\n")
+    train(convert(folder, folder / "store"), folder / "model", OPTIONS)
+    return folder / "model"
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        (["Art, Modern"], {"Art, Modern"}),
+        (["Art,Modern"], {"Art", "Modern"}),
+        (["Birds, of prey", "Art"], {"c-falcon", "Art"}),
+        (["Art, Modern", "Art,c-copper", " Modern "], {"Art, Modern", "Art", "c-copper", "Modern"}),
+    ],
+)
+def test_a_class_may_have_a_comma_in_its_key_or_name(options: list[str], keys: set[str]) -> None:
+    chosen = [word for value in options for word in ("--classes", value)]
+    done = run("predict", model_with_commas(), "-", *chosen, input="the river\n")
+    assert done.exit_code == 0, done.exception
+    assert {found["key"] for found in json.loads(done.stdout)["classes"]} == keys
+
+
+def test_an_unknown_class_among_several_is_named() -> None:
+    done = run("predict", model_with_commas(), "-", "--classes", "Art, Modern,c-coppr", input="the river\n")
+    assert str(done.exception) == (
+        "--classes: the model has no class 'c-coppr'; did you mean 'c-copper' or 'c-pepper'?;"
+        " a class with a comma in its key needs a --classes of its own"
+    )

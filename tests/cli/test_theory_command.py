@@ -36,7 +36,7 @@ def test_table(owlmine_command: Command) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("--classes 100 --pool 10", "--top: given (1, 16, 64, 256); wanted 1 to 10 each"),
+        ("--classes 100 --pool 10 --top 1,16", "--top: given (1, 16); wanted 1 to 10 each"),
         ("--classes 100 --pool 10 --top 1,x", "--top: given '1,x'; wanted whole numbers"),
         ("--classes 100 --pool 10 --top 1 --k 0", "--k: given 0; wanted 1 to 99"),
     ],
@@ -53,4 +53,14 @@ def test_a_picture_that_cannot_be_written(tmp_path: Path, owlmine_command: Comma
     picture = tmp_path / "missing" / "theta.png"
     done = owlmine_command("theory", "--classes", "100", "--pool", "10", "--top", "1", "--plot", picture)
     assert done.returncode == 2
-    assert "the picture cannot be written" in done.stderr
+    assert done.stderr == f"owlmine: error: {picture}: cannot be written: {picture.parent} is not a folder\n"
+
+
+@pytest.mark.parametrize(("sizes", "tops", "k"), [((1000, 100), [1, 16, 64], 5), ((4, 2), [1], 3), ((2, 1), [1], 1)])
+def test_defaults_fit_any_size(sizes: tuple[int, int], tops: list[int], k: int, owlmine_command: Command) -> None:
+    num_classes, pool = sizes
+    done = owlmine_command("theory", "--classes", str(num_classes), "--pool", str(pool), "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [method["top"] for method in told] == [*tops, None]
+    assert told[-1]["theta_first"] == pytest.approx(1 / k)

@@ -106,6 +106,11 @@ def test_the_default_recipe_is_the_best(store: Store, tmp_path: Path, recipe: tu
     assert (owlmine.load(tmp_path / "out").reranker is not None) == reranked
     where = "In a rehearsal, on 20% of train left out" if reranked else "On validation points"
     assert f"{where}: P@1 " in done.stdout
+    last = done.stdout.split("P@1 ")[1].splitlines()[1:]
+    assert last == [
+        "These points come with the training data, and new ones can be harder.",
+        f"On the test split: owlmine evaluate {tmp_path / 'out'} {store.path}",
+    ]
 
 
 @pytest.fixture

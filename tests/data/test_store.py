@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -126,14 +127,16 @@ def test_failed_writing_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_abandoned_folders_go_and_living_ones_stay(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    abandoned = tmp_path / ".out.partial-dead"
-    abandoned.mkdir()
+    out, abandoned, not_ours = tmp_path / "out", tmp_path / ".out.partial-dead", tmp_path / ".out.partial-letters"
+    not_ours.mkdir()
+    (not_ours / "letter.txt").write_text("dear")
     with StoreWriter(out) as living:
-        assert not abandoned.exists()
+        shutil.copytree(living.scratch.parent, abandoned)  # what it would leave behind, killed
         with StoreWriter(out):
             assert living.scratch.exists()
-    assert list(tmp_path.iterdir()) == []
+            assert not abandoned.exists()
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.txt")] == [".out.partial-letters/letter.txt"]
+    assert list(tmp_path.iterdir()) == [not_ours]
 
 
 def test_offsets_past_two_to_the_31(tmp_path: Path) -> None:

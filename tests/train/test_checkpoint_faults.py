@@ -97,7 +97,10 @@ def test_starts_anew_where_both_are_harmed(store: Store, broken_off: Path, whole
 
 
 def test_what_killed_processes_left_is_removed(store: Store, broken_off: Path, whole: dict[str, Any]) -> None:
-    half = (".weights.safetensors.writing", ".best.safetensors.writing", "checkpoints/.step-9.json.writing")
+    half = tuple(
+        f"{name}.0123456789abcdef.writing"
+        for name in (".weights.safetensors", ".best.safetensors", "checkpoints/.step-9.json")
+    )
     for name in (*half, "checkpoints/step-0000000009.safetensors"):
         (broken_off / name).write_bytes(b"half")
     interrupted(store, broken_off, small_options(), at=12, resume=True)
@@ -112,7 +115,7 @@ def test_what_killed_processes_left_is_removed(store: Store, broken_off: Path, w
 
 def test_a_folder_in_which_nothing_was_finished_is_free(store: Store, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".run.json.writing").write_text("{")
+    (tmp_path / "out" / ".run.json.0123456789abcdef.writing").write_text("{")
     train(store, tmp_path / "out", small_options(epochs=0.2))
     owlmine.load(tmp_path / "out")
 

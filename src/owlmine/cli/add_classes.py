@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from owlmine.cli.data import JsonOption
 from owlmine.cli.model_options import DeviceOption, ModelArgument, open_model
 from owlmine.cli.options import with_options
+from owlmine.cli.terminal import Terminal, literal, visible_json
 from owlmine.errors import OwlmineError
+from owlmine.files import check_free
 from owlmine.model.example_files import ExampleOptions
 from owlmine.model.new_classes import CAUTION
 
@@ -70,7 +72,7 @@ def add_classes_command(
     is ranked by what the others of its class make.
     """
     from owlmine.model.added_classes import add_classes
-    from owlmine.model.added_folder import check_new_folder, save_added
+    from owlmine.model.added_folder import save_added
     from owlmine.model.example_files import read_examples, read_names
 
     if source is None and names is None:
@@ -79,7 +81,7 @@ def add_classes_command(
         raise OwlmineError(f"names have no splits; leave --split {split} out")
     if not 0 < caution < math.inf:
         raise OwlmineError(f"--caution is {caution:g}; wanted a number above 0")
-    check_new_folder(out)
+    check_free(out)
     predictor = open_model(model, device)
     told = None if names is None else read_names(names)
     examples = None if source is None else read_examples(predictor, source, options=options, split=split)
@@ -87,9 +89,10 @@ def add_classes_command(
     addition = add_classes(predictor, examples, told, caution=caution, source=files)
     save_added(out, addition.predictor, model=model)
     if as_json:
-        typer.echo(json.dumps(_as_json(addition, examples, out), indent=1, ensure_ascii=False))
+        text = json.dumps(_as_json(addition, examples, out), indent=1, ensure_ascii=False)
+        typer.echo(visible_json(text) if sys.stdout.isatty() else text)
     else:
-        _print(Console(), addition, examples, out)
+        _print(Terminal(), addition, examples, out)
 
 
 def _groups(addition: Addition) -> dict[str, NDArray[np.bool_]]:
@@ -122,9 +125,9 @@ def _print(console: Console, addition: Addition, examples: Examples | None, out:
         highlight=False,
     )
     for note in _notes(addition, examples):
-        console.print(escape(note), highlight=False, soft_wrap=True)
+        console.print(literal(note), highlight=False, soft_wrap=True)
     num_classes = addition.predictor.retriever.shape.num_classes
-    console.print(f"{escape(str(out))}: a model of {num_classes:,} classes.", highlight=False, soft_wrap=True)
+    console.print(f"{literal(str(out))}: a model of {num_classes:,} classes.", highlight=False, soft_wrap=True)
 
 
 def _notes(addition: Addition, examples: Examples | None) -> list[str]:

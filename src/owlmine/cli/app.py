@@ -8,23 +8,57 @@ import signal
 import sys
 from importlib import import_module
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, NamedTuple, NoReturn
 
 import typer
 
 import owlmine
+from owlmine.cli.terminal import visible
 from owlmine.errors import OwlmineError
 
-# Verb: module and function. A verb is imported when it is asked for, so that none waits for what only others need.
+
+class Verb(NamedTuple):
+    """Where a verb is, and what a list of verbs says of it: the first paragraph of its own help."""
+
+    module: str
+    name: str
+    summary: str
+
+
+# A verb is imported when it is asked for, so that none waits for what only others need.
 VERBS = {
-    "data": "owlmine.cli.data:data_app",
-    "train": "owlmine.cli.train:train_command",
-    "evaluate": "owlmine.cli.evaluate:evaluate_command",
-    "predict": "owlmine.cli.predict:predict_command",
-    "add-classes": "owlmine.cli.add_classes:add_classes_command",
-    "demo": "owlmine.cli.demo:demo_command",
-    "compare": "owlmine.cli.compare:compare_command",
-    "theory": "owlmine.cli.theory:theory_command",
+    "data": Verb("owlmine.cli.data", "data_app", "Bring data in, look at it, check it."),
+    "train": Verb("owlmine.cli.train", "train_command", "Train a model, and keep it in a folder."),
+    "evaluate": Verb(
+        "owlmine.cli.evaluate",
+        "evaluate_command",
+        "Judge a model on a split: precision, recall, nDCG, propensity-scored figures, coverage.",
+    ),
+    "predict": Verb(
+        "owlmine.cli.predict",
+        "predict_command",
+        "Retrieve the best classes for queries: texts or vectors in, one line of JSON per query out.",
+    ),
+    "add-classes": Verb(
+        "owlmine.cli.add_classes",
+        "add_classes_command",
+        "Give new classes vectors from a few examples of each, or from their names, without training.",
+    ),
+    "demo": Verb(
+        "owlmine.cli.demo",
+        "demo_command",
+        "Compare mining with negative sampling on the embedded sample, and write a report to show.",
+    ),
+    "compare": Verb(
+        "owlmine.cli.compare",
+        "compare_command",
+        "Compare ways to learn on a dataset, each at settings of its own, and write a report.",
+    ),
+    "theory": Verb(
+        "owlmine.cli.theory",
+        "theory_command",
+        "Compare Top-k' mining with negative sampling: the weights theta of the losses that they estimate.",
+    ),
 }
 
 app = typer.Typer(
@@ -38,15 +72,19 @@ app = typer.Typer(
 
 
 def add_verbs(arguments: list[str]) -> None:
-    """Puts the verb that the arguments ask for into the app; all of them where they ask for none of them."""
-    asked = [verb for verb in arguments[:1] if verb in VERBS]
-    for verb in asked or VERBS:
-        module, _, name = VERBS[verb].partition(":")
-        command = getattr(import_module(module), name)
+    """Puts every verb into the app: whole the one that the arguments ask for, the others by name and summary."""
+    # No option that stands before a verb takes a value.
+    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for verb, (module, name, summary) in VERBS.items():
+        command = getattr(import_module(module), name) if verb == asked else _not_asked
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=verb)
         else:
-            app.command(verb)(command)
+            app.command(verb, help=summary if verb != asked else None)(command)
+
+
+def _not_asked() -> None:
+    raise AssertionError("a verb runs that was not imported")
 
 
 def _show_version(wanted: bool) -> None:
@@ -68,6 +106,8 @@ def root(
 def main() -> None:
     """Runs the command line. What the user can mend ends with one clear line and exit status 2."""
     signal.signal(signal.SIGTERM, _terminated)
+    # Names of files may be no UTF-8; they are printed as the bytes that they are.
+    sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
     try:
         _run_verb()
     except BrokenPipeError:
@@ -108,7 +148,7 @@ def _run_verb() -> None:
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    one_line = message.replace("\n", "\\n")  # names of files may hold anything
+    one_line = visible(message).replace("\n", "\\n")  # names of files may hold anything
     print(f"owlmine: error: {one_line}", file=sys.stderr)
     sys.exit(status)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from owlmine.cli.data import ConversionProgress, DataArgument
 from owlmine.cli.options import with_options
+from owlmine.cli.terminal import Terminal, literal
 from owlmine.compare.options import CompareOptions
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def compare_command(
     choose_device(options.device)
     with ConversionProgress() as progress:
         store = open_dataset(data, progress=progress)
-    results = run_comparison(store, Request(data, out), options, RunShow(Console(stderr=True)))
-    console = Console()
+    results = run_comparison(store, Request(data, out), options, RunShow(Terminal(stderr=True)))
+    console = Terminal()
     print_results(console, results)
-    console.print(f"Report: {escape(str((out / REPORT).resolve()))}", soft_wrap=True, highlight=False)
+    console.print(f"Report: {literal(str((out / REPORT).resolve()))}", soft_wrap=True, highlight=False)
 
 
 class RunShow:
@@ -77,7 +77,7 @@ class RunShow:
             self.message(text)
 
     def message(self, text: str) -> None:
-        self._console.print(escape(text), soft_wrap=True, highlight=False)
+        self._console.print(literal(text), soft_wrap=True, highlight=False)
 
 
 class MinuteLines:
@@ -94,4 +94,4 @@ class MinuteLines:
             self.message(f"{self._title}: epoch {progress.epoch:.2f}  {told(progress)}")
 
     def message(self, text: str) -> None:
-        self._console.print(escape(text), soft_wrap=True, highlight=False)
+        self._console.print(literal(text), soft_wrap=True, highlight=False)

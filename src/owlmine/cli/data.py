@@ -8,19 +8,20 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from owlmine.cli.options import with_options
+from owlmine.cli.terminal import Terminal, literal, print_line
 from owlmine.data.convert import convert
-from owlmine.data.datasets import open_dataset
+from owlmine.data.datasets import SAMPLE, open_dataset, sample_folder
 from owlmine.data.describe import describe, plot_description
 from owlmine.data.options import ConvertOptions
 from owlmine.data.store import Store
 from owlmine.data.synthetic import SyntheticOptions, synthesize
 from owlmine.data.synthetic_truth import Truth
 from owlmine.errors import DataError
+from owlmine.pictures import check_picture
 
 data_app = typer.Typer(help="Bring data in, look at it, check it.", no_args_is_help=True)
 
@@ -31,7 +32,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 @data_app.command("convert")
 @with_options(ConvertOptions)
 def convert_command(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A file, or a folder with train.*, test.*, dev.*.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="A file, a folder with train.*, test.*, dev.*, or: sample.")
+    ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The store to make; must not exist.")],
     options: ConvertOptions,
 ) -> None:
@@ -41,8 +44,8 @@ def convert_command(
     vectors, jsonl, csv, tsv and parquet; plain or compressed with gz, xz or zst.
     """
     with ConversionProgress() as progress:
-        store = convert(source, out, options, progress=progress)
-    _print_conversion(Console(), store)
+        store = convert(sample_folder() if str(source) == SAMPLE else source, out, options, progress=progress)
+    _print_conversion(Terminal(), store)
 
 
 @data_app.command("describe")
@@ -52,22 +55,25 @@ def describe_command(
     options: ConvertOptions,
     as_json: JsonOption = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="PNG", help="Draw the class distribution into this file.")
+        Path | None, typer.Option(metavar="PNG", help="Draw the class distribution into this new file.")
     ] = None,
 ) -> None:
     """Show sizes, averages and the tail of the classes."""
+    if plot is not None:
+        check_picture(plot)
     with ConversionProgress() as progress:
         store = open_dataset(data, options, progress=progress)
     told = describe(store)
-    if plot is not None:
-        plot_description(store, plot)
+    console = Terminal()
     if as_json:
         typer.echo(json.dumps(told, indent=1))
+    else:
+        _print_description(console, data, told)
+    if plot is None:
         return
-    console = Console()
-    _print_description(console, data, told)
-    if plot is not None:
-        console.print(f"Picture: {escape(str(plot))}", soft_wrap=True)
+    plot_description(store, plot)
+    if not as_json:
+        console.print(f"Picture: {literal(str(plot))}", soft_wrap=True)
 
 
 @data_app.command("verify")
@@ -83,7 +89,7 @@ def verify_command(
             found=f"changed bytes in {', '.join(name + '.npy' for name in damaged)}",
             wanted="the recorded checksums",
         )
-    typer.echo(f"{store}: {len(opened.meta['arrays'])} arrays, all checksums right")
+    print_line(f"{store}: {len(opened.meta['arrays'])} arrays, all checksums right")
 
 
 @data_app.command("synthesize")
@@ -95,7 +101,7 @@ def synthesize_command(
     """Draw a dataset whose best answer to every query is known."""
     store = synthesize(out, options)
     best = Truth.of(store)
-    typer.echo(
+    print_line(
         f"{out}: {store.num_classes:,} classes, {store.num_features:,} features,"
         f" {options.train_points:,} train and {options.test_points:,} test points"
     )
@@ -108,7 +114,7 @@ class ConversionProgress:
     """A bar per split on a terminal; nothing elsewhere. Written to standard error, so that output stays clean."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         self._bars = Progress(
             TextColumn("reading {task.description}"),
             BarColumn(),
@@ -144,7 +150,7 @@ _ACCEPTED = {
 def _print_conversion(console: Console, store: Store) -> None:
     meta = store.meta
     console.print(
-        f"[bold]{escape(str(store.path))}[/]: {store.num_classes:,} classes, {store.num_features:,} features,"
+        f"[bold]{literal(str(store.path))}[/]: {store.num_classes:,} classes, {store.num_features:,} features,"
         f" {meta['queries']} queries; weighting {meta['weighting']['kind']} ({meta['weighting']['why']})",
         soft_wrap=True,
     )
@@ -192,7 +198,7 @@ def _print_description(console: Console, name: str, told: dict[str, Any]) -> Non
         "points\nper class",
         "classes\nper point",
     )
-    table = Table(*columns, title=escape(name))
+    table = Table(*columns, title=literal(name))
     for column in table.columns:
         column.justify = "right"
     table.add_row(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from owlmine.cli.options import with_options
+from owlmine.cli.terminal import Terminal, literal
 from owlmine.demo.run import DemoOptions
 
 if TYPE_CHECKING:
@@ -34,21 +34,23 @@ def demo_command(
     """
     from owlmine.cli.data import ConversionProgress
     from owlmine.data.datasets import SAMPLE, open_dataset
-    from owlmine.demo.report import write_report
+    from owlmine.demo.earlier import REPORT, DemoFolder
     from owlmine.demo.run import run_demo
     from owlmine.demo.table import print_results
 
+    # Before the sample is converted.
+    DemoFolder(out).check()
     with ConversionProgress() as progress:
         store = open_dataset(SAMPLE, progress=progress)
-    show = TrainingShow(Console(stderr=True))
+    show = TrainingShow(Terminal(stderr=True))
     show.message(
         f"{len(store['train']):,} Debian packages, {store.num_classes:,} classes;"
         f" three methods, {options.epochs:g} epochs each"
     )
     results = run_demo(store, out, options, show)
-    console = Console()
+    console = Terminal()
     print_results(console, results)
-    console.print(f"Report: {escape(str(write_report(out, results).resolve()))}", soft_wrap=True, highlight=False)
+    console.print(f"Report: {literal(str((out / REPORT).resolve()))}", soft_wrap=True, highlight=False)
 
 
 class TrainingShow:
@@ -69,4 +71,4 @@ class TrainingShow:
             yield LineReporter(self._console)
 
     def message(self, text: str) -> None:
-        self._console.print(escape(text), soft_wrap=True, highlight=False)
+        self._console.print(literal(text), soft_wrap=True, highlight=False)

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from owlmine.cli.data import ConversionProgress, JsonOption
 from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, TailOption, open_model, whole_numbers
 from owlmine.cli.options import with_options
+from owlmine.cli.terminal import Terminal, literal
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.model_data import ReadOptions
 from owlmine.evaluate.propensity import PropensityConstants
+from owlmine.pictures import check_picture
 
 if TYPE_CHECKING:
     from owlmine.evaluate.of_model import Evaluation
@@ -52,7 +53,7 @@ def evaluate_command(
         ),
     ] = None,
     as_json: JsonOption = False,
-    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the figures into this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the figures into this new file.")] = None,
     tail: TailOption = 0.0,
     device: DeviceOption = "auto",
 ) -> None:
@@ -68,6 +69,8 @@ def evaluate_command(
 
     ks = None if k is None else whole_numbers(k, "--k", "1,3,5")
     constants = None if propensity is None else _constants(propensity)
+    if plot is not None:
+        check_picture(plot)
     predictor = open_model(model, device)
     num_classes = len(predictor.classes.keys)
     if ks is not None and not 1 <= min(ks) <= max(ks) <= num_classes:
@@ -88,16 +91,17 @@ def evaluate_command(
             )
         counts = store.meta["splits"][name]
     title = Path(data).name if Path(data).is_file() else f"{Path(data).name}, {name} split"
-    if plot is not None:
-        plot_evaluation(evaluation, plot, title=f"{model.resolve().name} on {title}: {evaluation.num_points:,} points")
+    console = Terminal()
     if as_json:
         typer.echo(json.dumps(_as_json(evaluation, model, data, name), indent=1))
+    else:
+        _print_tables(console, title, evaluation)
+        _print_notes(console, evaluation, counts)
+    if plot is None:
         return
-    console = Console()
-    _print_tables(console, title, evaluation)
-    _print_notes(console, evaluation, counts)
-    if plot is not None:
-        console.print(f"Picture: {escape(str(plot))}", soft_wrap=True)
+    plot_evaluation(evaluation, plot, title=f"{model.resolve().name} on {title}: {evaluation.num_points:,} points")
+    if not as_json:
+        console.print(f"Picture: {literal(str(plot))}", soft_wrap=True)
 
 
 def _constants(text: str) -> PropensityConstants:
@@ -140,7 +144,7 @@ def _calibration_as_json(evaluation: Evaluation) -> dict[str, Any] | None:
 
 def _print_tables(console: Console, title: str, evaluation: Evaluation) -> None:
     figures = evaluation.figures
-    heading = f"{escape(title)}: {evaluation.num_points:,} points, {evaluation.num_classes:,} classes"
+    heading = f"{literal(title)}: {evaluation.num_points:,} points, {evaluation.num_classes:,} classes"
     columns = [name for name in _COLUMNS if f"{name}@{evaluation.ks[0]}" in figures]
     whole = _table(heading, columns)
     for k in evaluation.ks:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from owlmine.cli.terminal import Terminal
 from owlmine.errors import OwlmineError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ShareBar:
     """How much of something is done, on a terminal; nothing elsewhere. Written to standard error. A context manager."""
 
     def __init__(self, title: str, *, shown: bool = True) -> None:
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=32),

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, TailOption, open_model
 from owlmine.cli.options import with_options
+from owlmine.cli.terminal import Terminal, literal, visible, visible_json
 from owlmine.errors import OwlmineError
+from owlmine.files import check_new_file
 from owlmine.model.query_files import QueryOptions
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ def predict_command(
     ] = None,
     classes: Annotated[
         list[str] | None,
-        typer.Option("--classes", metavar="KEY,KEY", help="Score these classes only; may be given several times."),
+        typer.Option(
+            "--classes",
+            metavar="KEY,KEY",
+            help="Score these classes only: a key or name that may hold commas, or several, separated by commas."
+            " May be given several times.",
+        ),
     ] = None,
     format: Annotated[
         str | None,
@@ -89,6 +95,8 @@ def predict_command(
 
     if format is not None and format not in _FORMATS:
         raise OwlmineError(f"--format is {format!r}; wanted {', '.join(_FORMATS)}")
+    if out is not None:
+        check_new_file(out)
     if source == "-" and split is not None:
         raise OwlmineError(f"standard input has no splits; leave --split {split} out")
     predictor = open_model(model, device)
@@ -156,10 +164,20 @@ def _least_probability(predictor: Predictor, at_least: float | None, precision: 
 def _chosen(predictor: Predictor, given: list[str]) -> NDArray[np.int64]:
     from owlmine.model.class_index import find_classes
 
-    words = [word.strip() for part in given for word in part.split(",") if word.strip()]
+    values = [value.strip() for value in given]
+    has_commas = any("," in value for value in values)
+    # A key may hold a comma: what is a class as it stands is not split.
+    classes = {*predictor.classes.keys, *predictor.classes.names} if has_commas else set()
+    words: list[str] = []
+    for value in values:
+        words += [value] if value in classes else [word.strip() for word in value.split(",") if word.strip()]
     if not words:
-        raise OwlmineError("--classes names no class; wanted keys parted by commas")
-    return find_classes(predictor.classes, words)
+        raise OwlmineError("--classes names no class; wanted keys separated by commas")
+    try:
+        return find_classes(predictor.classes, words)
+    except OwlmineError as error:
+        hint = "; a class with a comma in its key needs a --classes of its own" if has_commas else ""
+        raise OwlmineError(f"--classes: {error}{hint}") from error
 
 
 def _places(predictor: Predictor, among: NDArray[np.int64] | None, top: int | None) -> int:
@@ -176,17 +194,20 @@ def _sink(out: Path | None, format: str, *, probabilities: bool) -> Iterator[Cal
     """Where answers go; each block is flushed, so that a pipe sees answers as they come."""
     from owlmine.model.answers import csv_lines, json_lines, new_file
 
-    lines = partial(csv_lines, probabilities=probabilities) if format == "csv" else json_lines
+    lines, shown = (
+        (partial(csv_lines, probabilities=probabilities), visible) if format == "csv" else (json_lines, visible_json)
+    )
+    on_terminal = out is None and sys.stdout.isatty()
     if out is None:
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
     with nullcontext(sys.stdout) if out is None else new_file(out) as file:
-        console = Console(file=file, width=None if out is None else _FILE_WIDTH)
+        console = Terminal(file=file, width=None if out is None else _FILE_WIDTH)
 
         def write(answers: list[Answer]) -> None:
             if format == "table":
                 _print_answers(console, answers)
             else:
-                file.write(lines(answers))
+                file.write(shown(lines(answers)) if on_terminal else lines(answers))
             file.flush()
 
         yield write
@@ -196,7 +217,9 @@ def _print_answers(console: Console, answers: list[Answer]) -> None:
     for answer in answers:
         told = " ".join((answer.text or "").split())
         number = f"{answer.number}" if answer.id is None else f"{answer.number} {answer.id}"
-        console.print(f"[bold]{escape(number)}[/]  {escape(told)}", no_wrap=True, overflow="ellipsis", highlight=False)
+        console.print(
+            f"[bold]{literal(number)}[/]  {literal(told)}", no_wrap=True, overflow="ellipsis", highlight=False
+        )
         if not answer.classes:
             why = "no class is probable enough" if answer.known else "nothing that the model knows"
             console.print(f"   {why}", style="dim")
@@ -215,5 +238,5 @@ def _table(answer: Answer) -> Table:
         length = round(_BAR_WIDTH * min(max(found.score / best, 0.0), 1.0))
         name = "" if found.name == found.key else found.key
         told = f"{found.score:.3f}" if found.probability is None else f"{found.score:.3f} {found.probability:4.0%}"
-        table.add_row(told, f"[cyan]{'━' * length}[/]", escape(found.name), escape(name))
+        table.add_row(told, f"[cyan]{'━' * length}[/]", literal(found.name), literal(name))
     return table

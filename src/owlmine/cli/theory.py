@@ -11,11 +11,15 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from owlmine.cli.terminal import Terminal, literal
 from owlmine.errors import OwlmineError
+from owlmine.pictures import check_picture
 
 if TYPE_CHECKING:
     from owlmine.theory import Compared, Setting
 
+_TOPS = (1, 16, 64, 256)
+_RETRIEVED = 5
 # The names of Setting as the options are called.
 _FLAGS = {"num_classes": "--classes", "pool_size": "--pool", "tops": "--top", "k": "--k"}
 
@@ -24,12 +28,22 @@ def theory_command(
     classes: Annotated[int, typer.Option("--classes", help="How many classes there are: K.")],
     pool: Annotated[int, typer.Option("--pool", help="How many negatives a pool draws: B.")],
     top: Annotated[
-        str, typer.Option("--top", help="How many of the pool's hardest to keep; several, parted by commas.")
-    ] = "1,16,64,256",
+        str | None,
+        typer.Option(
+            "--top",
+            help="How many of the pool's hardest to keep; several, separated by commas.",
+            show_default=f"{', '.join(map(str, _TOPS))}, as far as the pool reaches",
+        ),
+    ] = None,
     k: Annotated[
-        int, typer.Option("--k", help="How many classes are retrieved; sets the weight of negative sampling.")
-    ] = 5,
-    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw theta into this file.")] = None,
+        int | None,
+        typer.Option(
+            "--k",
+            help="How many classes are retrieved; sets the weight of negative sampling.",
+            show_default=f"{_RETRIEVED}, or all but one",
+        ),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw theta into this new file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
     """Compare Top-k' mining with negative sampling: the weights theta of the losses that they estimate.
@@ -41,27 +55,36 @@ def theory_command(
     from owlmine.theory import Setting, compare, plot_theta
 
     try:
-        setting = Setting(num_classes=classes, pool_size=pool, tops=_numbers(top), k=k)
+        setting = Setting(
+            num_classes=classes,
+            pool_size=pool,
+            tops=tuple(size for size in _TOPS if size <= pool) if top is None else _numbers(top),
+            k=min(_RETRIEVED, classes - 1) if k is None else k,
+        )
     except ValueError as error:
         name, _, rest = str(error).partition(":")
         raise OwlmineError(f"{_FLAGS[name]}:{rest}") from error
-    compared = list(compare(setting))
     if plot is not None:
-        plot_theta(setting, compared, plot)
+        check_picture(plot)
+    compared = list(compare(setting))
+    console = Terminal()
     if as_json:
         typer.echo(json.dumps([_as_json(method) for method in compared], indent=1))
+    else:
+        _print_table(console, setting, compared)
+    if plot is None:
         return
-    console = Console()
-    _print_table(console, setting, compared)
-    if plot is not None:
-        console.print(f"Picture: {plot}", soft_wrap=True)
+    plot_theta(setting, compared, plot)
+    if not as_json:
+        console.print(f"Picture: {literal(str(plot))}", soft_wrap=True)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise OwlmineError(f"--top: given {text!r}; wanted whole numbers parted by commas, such as 1,16,64") from None
+        wanted = "whole numbers separated by commas, such as 1,16,64"
+        raise OwlmineError(f"--top: given {text!r}; wanted {wanted}") from None
 
 
 def _as_json(method: Compared) -> dict[str, Any]:

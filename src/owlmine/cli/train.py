@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from owlmine.cli.data import ConversionProgress, DataArgument
 from owlmine.cli.options import with_options
+from owlmine.cli.terminal import Terminal, literal
 from owlmine.data.datasets import open_dataset
 from owlmine.train.options import TrainOptions
 
@@ -35,23 +34,24 @@ def train_command(
     check_run(out, options, resume=resume)
     with ConversionProgress() as progress:
         store = open_dataset(data, progress=progress)
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     bar = BarReporter(console) if console.is_terminal else None
     with bar or nullcontext():
         predictor = train(
             store, out, options, resume=resume, reporter=bar or LineReporter(console), data_name=Path(data).name
         )
-    shown = Console()
+    shown = Terminal()
     shape = predictor.retriever.shape
     shown.print(
-        f"{escape(str(out))}: {shape.num_parameters:,} parameters, {shape.num_classes:,} classes", soft_wrap=True
+        f"{literal(str(out))}: {shape.num_parameters:,} parameters, {shape.num_classes:,} classes", soft_wrap=True
     )
     kept = predictor.config["kept"] or {}
     if figures := ", ".join(f"{name} {kept[name]:.2f}" for name in ("P@1", "P@3", "P@5") if name in kept):
         share = predictor.config.get("rehearsal")
         points = "On validation points" if share is None else f"In a rehearsal, on {share:.0%} of train left out"
         shown.print(f"{points}: {figures}.")
+        shown.print("These points come with the training data, and new ones can be harder.")
     if options.tensorboard:
-        shown.print(f"Curves: tensorboard --logdir {escape(str(out / FOLDER))}", soft_wrap=True)
+        shown.print(f"Curves: tensorboard --logdir {literal(str(out / FOLDER))}", soft_wrap=True)
     if "test" in store.splits and len(store["test"]):
-        shown.print(f"On the test split: owlmine evaluate {escape(str(out))} {escape(data)}", soft_wrap=True)
+        shown.print(f"On the test split: owlmine evaluate {literal(str(out))} {literal(data)}", soft_wrap=True)

@@ -19,8 +19,8 @@ from owlmine.compare.search import Search
 from owlmine.data.store import Store
 from owlmine.demo.figures import KS
 from owlmine.errors import OwlmineError
+from owlmine.files import write_text
 from owlmine.model.device import choose_device
-from owlmine.model.whole_files import write_text
 from owlmine.train.objective import pool_size_for
 from owlmine.train.options import TrainOptions
 from owlmine.train.validate import validation_part

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import owlmine
 from owlmine.errors import OwlmineError
-from owlmine.model.whole_files import remove_unfinished, write_text
-from owlmine.train.run_folder import is_free, working_in
+from owlmine.files import remove_unfinished
+from owlmine.train.run_folder import check_own_folder, own_folder
 
-MARK = ".owlmine-compare"
-"""A file that only the folder of a comparison has."""
+_COMMAND = "compare"
 
 
 class CompareFolder:
@@ -25,21 +23,15 @@ class CompareFolder:
 
     def check(self) -> None:
         """Raises OwlmineError where the folder holds something else."""
-        if not (is_free(self.path) or (self.path / MARK).is_file()):
-            raise OwlmineError(
-                f"{self.path}: holds something else; wanted a new folder or one of an earlier comparison"
-            )
+        check_own_folder(self.path, _COMMAND)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """For this process alone. ``working`` goes at the end; after an interruption it stays, to be gone on with."""
-        self.check()
-        with working_in(self.path):
+        with own_folder(self.path, _COMMAND):
             try:
-                write_text(self.path / MARK, f"made by: owlmine {owlmine.__version__} compare\n")
                 self.runs.mkdir(exist_ok=True)
-                for folder in (self.path, self.runs):
-                    remove_unfinished(folder)
+                remove_unfinished(self.runs)
             except OSError as error:
                 raise OwlmineError(f"{self.path}: cannot be written: {error.strerror}") from error
             yield

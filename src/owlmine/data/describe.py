@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from owlmine.data.store import Store
-from owlmine.errors import OwlmineError
+from owlmine.pictures import save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,10 +56,7 @@ def plot_description(store: Store, path: str | Path) -> None:
     left, right = figure.subplots(1, 2)
     _draw_classes(left, np.sort(np.asarray(store.class_counts))[::-1])
     _draw_labels(right, np.diff(store["train"].labels.offsets))
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise OwlmineError(f"{path}: the picture cannot be written: {error}") from error
+    save_picture(figure, path, dpi=150)
 
 
 def _draw_classes(axes: Axes, counts: np.ndarray[Any, Any]) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import glob
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +18,7 @@ from owlmine.data.arrays import ArrayWriter
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import FORMAT_NAME, FORMAT_VERSION, Store, meta_checksum
 from owlmine.errors import OwlmineError
-from owlmine.files import sha256_of
+from owlmine.files import NewFolder, sha256_of
 
 
 class SparseWriter:
@@ -58,17 +55,14 @@ class StoreWriter:
         self._arrays: dict[str, ArrayWriter] = {}
 
     def __enter__(self) -> StoreWriter:
-        if self.out.exists() or self.out.is_symlink():
-            raise OwlmineError(f"{self.out}: already exists; give a new name or remove it first")
-        self._new_parents = [folder for folder in self.out.parents if not folder.exists()]
         try:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            remove_abandoned(self.out)
-            self._folder, self._lock = _locked_folder(self.out)
-            self.scratch = self._folder / "scratch"
-            self.scratch.mkdir()
+            with ExitStack() as opened:
+                self._new = opened.enter_context(NewFolder(self.out))
+                self._folder = self._new.path
+                self.scratch = self._folder / "scratch"
+                self.scratch.mkdir()
+                self._opened = opened.pop_all()
         except OSError as error:
-            self._remove_new_parents()
             raise OwlmineError(f"{self.out}: cannot be written: {error.strerror}") from error
         return self
 
@@ -78,21 +72,12 @@ class StoreWriter:
         try:
             for writer in self._arrays.values():
                 writer.abandon()
-            shutil.rmtree(self._folder, ignore_errors=True)
         finally:
-            os.close(self._lock)
-        if error is not None:
-            self._remove_new_parents()
+            self._opened.__exit__(kind, error, trace)
         if isinstance(error, OSError):
             raise OwlmineError(
                 f"{self.out}: cannot be written: {error.strerror or error}; nothing was left behind"
             ) from error
-
-    def _remove_new_parents(self) -> None:
-        """Takes away the folders made on the way to ``out``, as long as nobody has put anything in."""
-        with suppress(OSError):
-            for folder in self._new_parents:
-                folder.rmdir()
 
     def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
         """A new array of the store, to be appended to."""
@@ -133,65 +118,11 @@ class StoreWriter:
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
-        sync_folder(self._folder)
         try:
-            # rename replaces an empty folder without a word; a folder that appeared meanwhile is not ours.
-            if self.out.exists():
-                raise FileExistsError
-            self._folder.rename(self.out)
+            self._new.publish()
         except OSError as error:
             raise OwlmineError(f"{self.out}: appeared while the store was being written") from error
-        sync_folder(self.out.parent)
         return Store.open(self.out)
-
-
-def remove_abandoned(out: Path) -> None:
-    """Removes what killed writers of the same store left behind; folders of living writers are locked and stay."""
-    for folder in out.parent.glob(glob.escape(_partial_prefix(out)) + "*"):
-        lock = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(lock)
-
-
-def _locked_folder(out: Path) -> tuple[Path, int]:
-    """A new hidden folder beside ``out``, and a lock on it.
-
-    The lock dies with this process, however it dies: that tells a folder in use from one left behind. Between making
-    and locking, another writer may take the folder for abandoned and remove it; then we try again.
-    """
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_partial_prefix(out), dir=out.parent))
-        with suppress(FileNotFoundError):
-            folder.chmod(0o777 & ~current_umask())
-            lock = os.open(folder, os.O_RDONLY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if folder.exists():
-                return folder, lock
-            os.close(lock)
-
-
-def _partial_prefix(out: Path) -> str:
-    return f".{out.name}.partial-"
-
-
-def sync_folder(folder: Path) -> None:
-    """Brings what the folder lists to the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def current_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _pieces(strings: Iterable[str], size: int) -> Iterable[list[str]]:

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import owlmine
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
-from owlmine.model.whole_files import write_text
 from owlmine.train.options import TrainOptions
-from owlmine.train.run_folder import is_free, is_run_of, working_in
+from owlmine.train.run_folder import check_own_folder, is_run_of, own_folder, working_in
 
 RESULTS, REPORT = "results.json", "report.html"
-_MARK = ".owlmine-demo"
+_COMMAND = "demo"
 
 
 class DemoFolder:
-    """The folder of a demo. Only in one that a demo made itself is anything ever removed."""
+    """The folder of a demo: new, or one that a demo made itself."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            if is_free(path):
-                path.mkdir(parents=True, exist_ok=True)
-                write_text(path / _MARK, f"made by: owlmine {owlmine.__version__} demo\n")
-        except OSError as error:
-            raise OwlmineError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def check(self) -> None:
+        """Raises OwlmineError where the folder holds something else."""
+        check_own_folder(self.path, _COMMAND)
+
+    def held(self) -> AbstractContextManager[None]:
+        """For this process alone."""
+        return own_folder(self.path, _COMMAND)
 
     def clear(self, name: str, store: Store, options: TrainOptions) -> bool:
         """Removes the run ``name`` if it is one of other options or data, and results with it; whether it was."""
         folder = self.path / name
         if not (folder / "run.json").exists() or is_run_of(folder, store, options):
             return False
-        if not (self.path / _MARK).exists():
-            raise OwlmineError(
-                f"{folder}: holds a run of other options or data, and {self.path} is no folder that a demo made;"
-                " give another with --out"
-            )
         try:
             with working_in(folder):
                 # The page and its numbers tell of the models that were there.

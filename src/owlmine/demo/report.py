@@ -12,7 +12,7 @@ from owlmine.demo import sections
 from owlmine.demo.earlier import REPORT
 from owlmine.demo.paper import PAPER_DATASET
 from owlmine.errors import OwlmineError
-from owlmine.model.whole_files import write_text
+from owlmine.files import write_text
 
 _START_NOTE = (
     "Before training, a class vector is the mean of the vectors of its training points, under an encoder that is still"

@@ -14,9 +14,10 @@ from owlmine.demo.earlier import RESULTS, DemoFolder
 from owlmine.demo.examples import examples
 from owlmine.demo.figures import curve, judge, judge_start, ratios
 from owlmine.demo.methods import BASELINE, METHODS, POOL, Method
+from owlmine.demo.report import write_report
 from owlmine.errors import OwlmineError
+from owlmine.files import write_text
 from owlmine.model.predictor import Predictor
-from owlmine.model.whole_files import write_text
 from owlmine.options import option
 from owlmine.train import Reporter, Stopped, TrainOptions, train
 from owlmine.train.reporters import SilentReporter
@@ -49,27 +50,32 @@ class Show(Protocol):
 
 
 def run_demo(store: Store, out: Path, options: DemoOptions, show: Show) -> dict[str, Any]:
-    """Trains every method into a folder of its own under ``out`` and returns what ``results.json`` then holds.
+    """Trains every method into a folder of its own under ``out``, and leaves ``results.json`` and the report there.
+
+    Returns what ``results.json`` holds.
 
     Called again, it goes on where it was stopped; models of other options or data are trained anew.
     """
     home, predictors = DemoFolder(out), {}
-    for number, method in enumerate(METHODS, start=1):
-        folder, chosen = out / method.folder, method.options(**asdict(options))
-        if home.clear(method.folder, store, chosen):
-            show.message(f"{method.title}: removed an earlier model of other options or data; training anew")
-        if (folder / "config.json").exists():
-            show.message(f"{method.title}: trained before")
-            predictors[method.folder] = _trained(store, folder, chosen, SilentReporter())
-            continue
-        with show.training(method.title, number, len(METHODS)) as reporter:
-            predictors[method.folder] = _trained(store, folder, chosen, reporter)
-    show.message("judging on the test split")
-    results = _results(store, options, predictors)
-    try:
-        write_text(out / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise OwlmineError(f"{out / RESULTS}: cannot be written: {error.strerror}") from error
+    home.check()
+    with home.held():
+        for number, method in enumerate(METHODS, start=1):
+            folder, chosen = out / method.folder, method.options(**asdict(options))
+            if home.clear(method.folder, store, chosen):
+                show.message(f"{method.title}: removed an earlier model of other options or data; training anew")
+            if (folder / "config.json").exists():
+                show.message(f"{method.title}: trained before")
+                predictors[method.folder] = _trained(store, folder, chosen, SilentReporter())
+                continue
+            with show.training(method.title, number, len(METHODS)) as reporter:
+                predictors[method.folder] = _trained(store, folder, chosen, reporter)
+        show.message("judging on the test split")
+        results = _results(store, options, predictors)
+        try:
+            write_text(out / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise OwlmineError(f"{out / RESULTS}: cannot be written: {error.strerror}") from error
+        write_report(out, results)
     return results
 
 

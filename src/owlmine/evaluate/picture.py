@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from owlmine.errors import OwlmineError
+from owlmine.pictures import save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ def plot_evaluation(evaluation: Evaluation, path: str | Path, *, title: str) -> 
     num_panels = 3 if reliability is None else 4
     figure = Figure(figsize=(13 / 3 * num_panels, 4.4), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, wspace=0.04)  # type: ignore[union-attr,call-arg]
-    figure.suptitle(title, fontsize=12, fontweight="bold")
+    figure.suptitle(title, fontsize=12, fontweight="bold", parse_math=False)
     by_k, parts, recall, *more = figure.subplots(1, num_panels)
     _draw_quality(by_k, evaluation)
     _draw_precision(parts, evaluation)
@@ -35,10 +35,7 @@ def plot_evaluation(evaluation: Evaluation, path: str | Path, *, title: str) -> 
         _finish(axes, evaluation)
     if reliability is not None:
         _draw_reliability(more[0], reliability)
-    try:
-        figure.savefig(path, dpi=140)
-    except (OSError, ValueError) as error:
-        raise OwlmineError(f"{path}: the picture cannot be written: {error}") from error
+    save_picture(figure, path, dpi=140)
 
 
 def _draw_quality(axes: Axes, evaluation: Evaluation) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from owlmine.data.rows import SparseRows
 from owlmine.errors import OwlmineError
+from owlmine.files import check_new_file, whole_file
 from owlmine.model.predictor import Prediction, Predictor
 from owlmine.model.query_files import QueryBlock
 
@@ -147,16 +147,15 @@ def shown_probability(probability: float) -> float:
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[str]]:
     """A text file that appears whole, when everything has been written, or not at all; it must not exist."""
-    if path.exists() or path.is_symlink():
-        raise OwlmineError(f"{path}: already exists; give a new name or remove it first")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    check_new_file(path)
     try:
-        with temporary.open("x", encoding="utf-8", newline="") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+        with whole_file(path, replace=False) as file:
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            try:
+                yield text
+            finally:
+                text.detach()
+    except FileExistsError as error:
+        raise OwlmineError(f"{path}: appeared while the answers were being written, and is left as it is") from error
     except OSError as error:
         raise OwlmineError(f"{path}: cannot be written: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

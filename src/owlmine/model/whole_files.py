@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and tensors in them without a second copy in memory.
+"""Tensors in files that appear whole or not at all, without a second copy in memory.
 
 Tensors are written in the safetensors format, by ourselves: the package's own writer leaves files of random names
 behind when the process is killed, copies every tensor in releases before 0.8, and its reader maps the whole file, so
@@ -8,14 +8,16 @@ that a table that is read into another one would be held twice.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from owlmine.files import is_unfinished, remove_unfinished, whole_file, write_text
+
+__all__ = ["TensorFile", "is_unfinished", "remove_unfinished", "write_tensors", "write_text"]
 
 _TYPES = {
     torch.float64: "F64",
@@ -27,7 +29,6 @@ _TYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_SUFFIX = ".writing"
 _BLOCK_BYTES = 16 << 20
 
 
@@ -42,27 +43,11 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         entries[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     header = json.dumps(entries).encode()
     header += b" " * (-len(header) % 8)
-    with _appearing(path) as file:
+    with whole_file(path) as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for _, tensor in ordered:
             for block in _byte_blocks(tensor):
                 file.write(block.cpu().numpy().data)
-
-
-def write_text(path: Path, text: str) -> None:
-    """A text file that appears whole or not at all."""
-    with _appearing(path) as file:
-        file.write(text.encode("utf-8"))
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Takes away what killed processes were writing."""
-    for file in folder.glob(f".*{_SUFFIX}"):
-        file.unlink(missing_ok=True)
-
-
-def is_unfinished(file: Path) -> bool:
-    return file.name.startswith(".") and file.name.endswith(_SUFFIX)
 
 
 class TensorFile:
@@ -112,23 +97,3 @@ def _byte_blocks(tensor: Tensor) -> Iterator[Tensor]:
     flat = tensor.detach().reshape(-1).view(torch.uint8)
     for start in range(0, len(flat), _BLOCK_BYTES):
         yield flat[start : start + _BLOCK_BYTES]
-
-
-@contextmanager
-def _appearing(path: Path) -> Iterator[IO[bytes]]:
-    """A file under another name that takes its place once its bytes are on the disk."""
-    temporary = path.with_name(f".{path.name}{_SUFFIX}")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

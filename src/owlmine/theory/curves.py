@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from owlmine.errors import OwlmineError
+from owlmine.pictures import save_picture
 from owlmine.theory.comparison import Compared, Setting
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ def plot_theta(setting: Setting, compared: Sequence[Compared], path: str | Path)
     for axes in (left, right):
         _finish(axes, setting)
     left.legend(loc="lower left", frameon=False, fontsize=9)
-    try:
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:
-        raise OwlmineError(f"{path}: the picture cannot be written: {error}") from error
+    save_picture(figure, path, dpi=130)
 
 
 def _finish(axes: Axes, setting: Setting) -> None:

@@ -48,7 +48,7 @@ def train(
         dense=store.meta["queries"] == "dense",
         num_points=len(store["train"]),
     )
-    if (out / "config.json").exists():
+    if resume and (out / "config.json").exists():
         return _finished_before(store, out, options)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)
     return _run(store, out, options, reporter or SilentReporter(), name, resume=resume)

@@ -33,7 +33,7 @@ from owlmine.train.run_folder import (
     remove_working_files,
     require_run_of,
     run_description,
-    working_in,
+    running_in,
 )
 from owlmine.train.stopping import Stopped, StopSignal
 from owlmine.train.trainer import Trainer
@@ -68,7 +68,7 @@ class ComposedRun:
         Trainer(self.store, self.out, own, SilentReporter(), data_name=self._data_name)
 
     def run(self, *, resume: bool) -> Predictor:
-        with working_in(self.out):
+        with running_in(self.out, resume=resume):
             self._start(resume=resume)
             predictor = self._rehearsed() if self.parts.rehearsal else self._assembled(self.options)[0]
             predictor.config["options"] = recipe(self.options)

@@ -12,9 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import owlmine
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
-from owlmine.model.whole_files import is_unfinished, remove_unfinished
+from owlmine.files import is_unfinished, remove_unfinished, write_text
 from owlmine.train.best import BestWeights
 from owlmine.train.checkpoint import Checkpoints
 from owlmine.train.options import TrainOptions
@@ -88,11 +89,47 @@ def is_free(out: Path) -> bool:
 
 
 @contextmanager
+def running_in(out: Path, *, resume: bool) -> Iterator[None]:
+    """Holds the folder for a run that is to begin or go on there.
+
+    Looks at the folder under the lock: since it was looked at last, another process may have trained in it.
+    """
+    with working_in(out):
+        check_folder(out, resume=resume)
+        if (out / "config.json").exists():
+            raise OwlmineError(f"{out}: another process has finished the run meanwhile")
+        yield
+
+
+def check_own_folder(out: Path, command: str) -> None:
+    """Raises OwlmineError unless the folder is new, or one that the same command made."""
+    if not (is_free(out) or _mark(out, command).is_file()):
+        raise OwlmineError(f"{out}: holds something else; wanted a new folder or one that owlmine {command} made")
+
+
+@contextmanager
+def own_folder(out: Path, command: str) -> Iterator[None]:
+    """Holds the folder of a command that trains several models, and marks it as one of that command."""
+    with working_in(out):
+        check_own_folder(out, command)
+        try:
+            remove_unfinished(out)
+            write_text(_mark(out, command), f"made by: owlmine {owlmine.__version__} {command}\n")
+        except OSError as error:
+            raise OwlmineError(f"{out}: cannot be written: {error.strerror}") from error
+        yield
+
+
+def _mark(out: Path, command: str) -> Path:
+    return out / f".owlmine-{command}"
+
+
+@contextmanager
 def working_in(out: Path) -> Iterator[None]:
     """Makes the folder and holds it for this process alone; the lock of a killed process is gone with it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out, os.O_RDONLY)
+        handle = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise OwlmineError(f"{out}: cannot be written: {error.strerror}") from error
     try:

@@ -30,7 +30,7 @@ from owlmine.train.optimizers import rate_factor
 from owlmine.train.options import TrainOptions
 from owlmine.train.pool_growth import LOOK_EVERY, PoolGrowth, pool_growth
 from owlmine.train.progress import Clock, Progress, Reporter, RunSize
-from owlmine.train.run_folder import recipe, remove_working_files, require_run_of, run_description, working_in
+from owlmine.train.run_folder import recipe, remove_working_files, require_run_of, run_description, running_in
 from owlmine.train.stopping import Stopped, StopSignal
 from owlmine.train.validate import validation_part
 from owlmine.train.warm_start import warm_start
@@ -74,7 +74,7 @@ class Trainer:
 
     def run(self, *, resume: bool) -> Predictor:
         """Trains to the end and leaves the model in the folder."""
-        with working_in(self.out):
+        with running_in(self.out, resume=resume):
             self._start(resume=resume)
             with ExitStack() as open_now:
                 if self.options.tensorboard:
