@@ -24,7 +24,8 @@ def test_good_rows_pass() -> None:
         (SparseRows(OFFSETS + 1, IDS, VALUES), "offset 1"),
         (SparseRows(np.array([0, 2, -(10**8), 3]), IDS, VALUES), "fall from 2 to -100000000 at row 1"),
         (SparseRows(np.array([0, 2**62, 3]), IDS, VALUES), "at row 1"),
-        (SparseRows(OFFSETS.astype(np.uint64)[::-1] - OFFSETS.min(), IDS, VALUES), "offset 3"),
+        (SparseRows(OFFSETS[::-1], IDS, VALUES), "offset 3"),
+        (SparseRows(OFFSETS.tolist(), IDS, VALUES), "offsets in a list"),  # type: ignore[arg-type]
         (SparseRows(np.array([0, 2, 2, 4]), IDS, VALUES), "3 ids and a last offset of 4"),
         (SparseRows(OFFSETS, IDS + 1, VALUES), "id 5 in row 0"),
         (SparseRows(OFFSETS, IDS - 1, VALUES), "id -1 in row 0"),

@@ -19,6 +19,8 @@ from owlmine.model.folder import verify_model
 from owlmine.model.predictor import Predictor
 from owlmine.train import TrainOptions, train
 
+from ..sealed import seal
+
 OPTIONS = TrainOptions(recipe="single", dim=8, pool=10, epochs=1.0, batch_size=40, device="cpu")
 FILES = {"README.md", "classes.safetensors", "config.json", "features.safetensors", "weights.safetensors"}
 
@@ -122,26 +124,37 @@ def test_flipped_bytes_are_found(copy: Path, name: str, place: int) -> None:
     data = bytearray(file.read_bytes())
     data[place] ^= 1
     file.write_bytes(data)
-    assert verify_model(copy) == [file.name]
+    (error,) = verify_model(copy)
+    assert error.path == str(file)
+    with pytest.raises(DataError, match=f"{file.name}: found a checksum that is not the one in config.json"):
+        owlmine.load(copy)
 
 
 def test_changed_config_and_missing_files_are_found(copy: Path) -> None:
     file = copy / "config.json"
     file.write_text(file.read_text().replace('"num_points": 200', '"num_points": 210'))
     (copy / "weights.safetensors").unlink()
-    assert verify_model(copy) == ["weights.safetensors", "config.json"]
+    found = {Path(error.path).name: error.found for error in verify_model(copy)}
+    assert found == {
+        "config.json": "a checksum that does not fit the content",
+        "weights.safetensors": "no such file",
+    }
 
 
 @pytest.mark.parametrize("name", ["weights", "classes", "features"])
 @pytest.mark.parametrize("kept", [0, 0.5, None])
-def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None) -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None, sealed: bool) -> None:
     file = copy / f"{name}.safetensors"
     if kept is None:
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[: int(file.stat().st_size * kept)])
-    with pytest.raises(DataError, match="wanted an unharmed model folder"):
+    if sealed:
+        seal(copy)
+    with pytest.raises(DataError, match=f"{file.name}: found"):
         owlmine.load(copy)
+    assert [error.path for error in verify_model(copy)] == [str(file)]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +174,7 @@ def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None) -> 
 def test_config_that_does_not_fit(copy: Path, change: dict[str, object], told: str) -> None:
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | change))
+    seal(copy)
     with pytest.raises(DataError, match=told):
         owlmine.load(copy)
 
@@ -170,6 +184,7 @@ def test_config_without_a_part(copy: Path, missing: str) -> None:
     config = json.loads((copy / "config.json").read_text())
     del config[missing]
     (copy / "config.json").write_text(json.dumps(config))
+    seal(copy)
     with pytest.raises(DataError, match=f"cannot be read .*{missing}"):
         owlmine.load(copy)
 

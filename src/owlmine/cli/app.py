@@ -21,6 +21,7 @@ VERBS = {
     "train": "owlmine.cli.train:train_command",
     "evaluate": "owlmine.cli.evaluate:evaluate_command",
     "predict": "owlmine.cli.predict:predict_command",
+    "models": "owlmine.cli.models:models_app",
     "add-classes": "owlmine.cli.add_classes:add_classes_command",
     "demo": "owlmine.cli.demo:demo_command",
     "compare": "owlmine.cli.compare:compare_command",

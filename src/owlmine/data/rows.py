@@ -121,6 +121,8 @@ def check_rows(rows: SparseRows, *, num_columns: int, what: object) -> None:
 
 
 def _check_vector(array: NDArray[Any], kinds: str, name: str, wanted: str, what: object) -> None:
+    if not isinstance(array, np.ndarray):
+        raise DataError(what, found=f"{name} in a {type(array).__name__}", wanted=f"a NumPy array of {wanted}")
     if array.ndim != 1 or array.dtype.kind not in kinds:
         found = f"{name} of shape {array.shape} and type {array.dtype}"
         raise DataError(what, found=found, wanted=f"one row of {wanted}")
