@@ -21,7 +21,16 @@ from owlmine.mining import hardest
 from owlmine.model.calibration import Calibration
 from owlmine.model.encoder import query_batch
 from owlmine.model.named_lists import with_named
-from owlmine.model.queries import as_dense, as_sparse, as_texts, checked_classes, checked_features, checked_k, described
+from owlmine.model.queries import (
+    as_dense,
+    as_sparse,
+    as_texts,
+    check_scores,
+    checked_classes,
+    checked_features,
+    checked_k,
+    described,
+)
 from owlmine.model.retriever import Retriever
 from owlmine.model.tail import SHORTLIST, lifted_order
 from owlmine.rerank.name_matches import rarities
@@ -173,9 +182,11 @@ class Predictor:
             )
         self.tail = strength
         if strength:
-            self._inverse_propensities = inverse_propensities(
-                self.classes.counts, self.classes.num_points, constants=constants
-            )
+            counts, num_points = self.classes.counts, self.classes.num_points
+            try:
+                self._inverse_propensities = inverse_propensities(counts, num_points, constants=constants)
+            except ValueError as error:
+                raise OwlmineError(f"rare classes cannot be lifted: {error}") from error
 
     def _ranked(
         self, features: SparseRows | NDArray[Any], k: int, among: NDArray[np.int64] | None = None
@@ -196,7 +207,7 @@ class Predictor:
             block = slice(start, start + _BLOCK_ROWS)
             own = None if best is None else best[block]
             again = self._judged_again(self.reranker, features[block], scores[block], ids[block], among, own)
-            _check_scores(again[0], start, filled_NS=again[1] >= 0)
+            check_scores(again[0], start, filled_NS=again[1] >= 0)
             # Behind the first ``listed`` there may be empty places.
             parts.append((again[0][:, :k], again[1][:, :k]))
         return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts])
@@ -250,7 +261,7 @@ class Predictor:
             vectors = retriever.encode(query_batch(features[start : start + num_rows], retriever.device))
             best, places = hardest(vectors, table, k)
             scores.append(best.float().cpu().numpy())
-            _check_scores(scores[-1], start)
+            check_scores(scores[-1], start)
             ids.append((places if chosen is None else chosen[places]).cpu().numpy())
         return np.concatenate(scores), np.concatenate(ids)
 
@@ -353,19 +364,6 @@ class Predictor:
         )
         if not same or store.meta["weighting"].get("text") != weighting.get("text"):
             raise OwlmineError(f"{store.path}: its features were made from other documents than the model's")
-
-
-def _check_scores(
-    scores_NS: NDArray[np.float32], first_row: int, *, filled_NS: NDArray[np.bool_] | None = None
-) -> None:
-    """Numbers that are finite in the model and in a query may still be too large for their product."""
-    good_NS = np.isfinite(scores_NS)
-    if filled_NS is not None:
-        good_NS |= ~filled_NS
-    if not good_NS.all():
-        row = first_row + int(np.argmin(good_NS.all(axis=1)))
-        wanted = "finite scores: smaller numbers in the query, or an unharmed model"
-        raise DataError("the model", found=f"a score of query {row} that is not finite", wanted=wanted)
 
 
 def _same_tables(one: StringTable | None, other: StringTable | None) -> bool:

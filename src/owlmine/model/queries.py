@@ -102,6 +102,17 @@ def checked_classes(among: Any, num_classes: int) -> Int64:
     return np.unique(ids).astype(np.int64)
 
 
+def check_scores(scores_NS: NDArray[Any], first_row: int, *, filled_NS: NDArray[np.bool_] | None = None) -> None:
+    """Numbers that are finite in the model and in a query may still be too large for their product."""
+    good_NS = np.isfinite(scores_NS)
+    if filled_NS is not None:
+        good_NS |= ~filled_NS
+    if not good_NS.all():
+        row = first_row + int(np.argmin(good_NS.all(axis=1)))
+        wanted = "finite scores: smaller numbers in the query, or an unharmed model"
+        raise DataError("the model", found=f"a score of query {row} that is not finite", wanted=wanted)
+
+
 def described(value: Any) -> str:
     """What somebody gave, in words."""
     if sparse.issparse(value):
