@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +15,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import owlmine
+from owlmine import files
 from owlmine.data import Store, SyntheticOptions, convert, synthesize
 from owlmine.errors import DataError, OwlmineError
 from owlmine.model.folder import verify_model
 from owlmine.model.predictor import Predictor
 from owlmine.train import TrainOptions, train
 
+from ..conftest import Command
 from ..sealed import seal
 
 OPTIONS = TrainOptions(recipe="single", dim=8, pool=10, epochs=1.0, batch_size=40, device="cpu")
@@ -216,3 +220,77 @@ def test_text_models_take_text(tmp_path: Path) -> None:
         answers = model.predict(["a new wheel for my engine", "plum"], k=1)
         assert [row[0].name for row in answers] == ["kind 1", "kind 0"]
     assert loaded.predict(words, k=3) == trained.predict(words, k=3)
+
+
+def test_numbers_that_are_not_finite_are_refused_where_checksums_fit(copy: Path) -> None:
+    file = copy / "weights.safetensors"
+    for value in (np.nan, -np.inf):
+        tensors = {name: tensor.clone() for name, tensor in load_file(file).items()}
+        tensors["classes"][7, 3] = value
+        save_file(tensors, file)
+        seal(copy)
+        with pytest.raises(DataError, match=r"weights.safetensors: found numbers in classes that are not finite"):
+            owlmine.load(copy)
+        assert [error.path for error in verify_model(copy)] == [str(file)]
+
+
+def test_a_table_of_another_seed_is_refused(store: Store, copy: Path, tmp_path: Path) -> None:
+    train(store, tmp_path / "other", replace(OPTIONS, seed=5))
+    for name in ("weights", "classes", "features"):
+        shutil.copyfile(tmp_path / "other" / f"{name}.safetensors", copy / f"{name}.safetensors")
+    # Words of classes and features are the same; what was learned is not.
+    with pytest.raises(DataError, match=r"weights.safetensors: found a checksum"):
+        owlmine.load(copy)
+    shutil.copyfile(tmp_path / "other" / "config.json", copy / "config.json")
+    owlmine.load(copy)
+
+
+def test_a_file_that_the_record_does_not_mention_is_refused(copy: Path) -> None:
+    shutil.copyfile(copy / "weights.safetensors", copy / "reranker.safetensors")
+    with pytest.raises(DataError, match=r"reranker.safetensors: found a file that config.json does not mention"):
+        owlmine.load(copy)
+
+
+@pytest.mark.parametrize("name", ["sha256", "checksum"])
+def test_a_record_without_checksums_is_refused(copy: Path, name: str) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    del config[name]
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match=r"config.json: found a checksum that does not fit the content"):
+        owlmine.load(copy)
+
+
+def test_files_are_compared_with_their_checksums_once(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWLMINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(files, "_SETTLED_NS", -1)
+    owlmine.load(copy)
+    monkeypatch.setattr(files, "sha256_of", lambda path: pytest.fail("read again"))
+    owlmine.load(copy)
+    monkeypatch.undo()
+    # Bytes that turned on the disk leave no trace in times; only a full read finds them.
+    file, times = copy / "weights.safetensors", (copy / "weights.safetensors").stat()
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(DataError, match=r"weights.safetensors: found a checksum"):
+        owlmine.load(copy)
+    assert len(verify_model(copy)) == 1
+
+
+def test_models_verify_names_the_damaged_file(copy: Path, owlmine_command: Command) -> None:
+    done = owlmine_command("models", "verify", copy)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{copy}: OK, ")
+    assert all(name in done.stdout for name in FILES - {"README.md"})
+    with (copy / "weights.safetensors").open("r+b") as file:
+        file.seek(-600, os.SEEK_END)
+        file.write(np.random.default_rng(1).bytes(500))
+    done = owlmine_command("models", "verify", copy)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{copy / 'weights.safetensors'}: found a checksum" in done.stderr
+    done = owlmine_command("predict", copy, copy / "README.md", "--input-format", "svmlight")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "weights.safetensors: found a checksum" in done.stderr

@@ -207,6 +207,14 @@ def test_answers_are_numbered_through_and_empty_queries_get_none(monkeypatch: py
             answer(predictor, blocks, k)
 
 
+def test_blocks_shrink_where_many_classes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are held block by block: their number is bounded, not that of queries alone."""
+    monkeypatch.setattr("owlmine.model.answers._BLOCK_ANSWERS", 12)
+    predictor, blocks = owlmine.load(text_model()), [QueryBlock(["the river"] * 5), QueryBlock(["a castle"])]
+    sizes = {k: [len(block.answers) for block in answer(predictor, blocks, k)] for k in (2, 5, 12)}
+    assert sizes == {2: [5, 1], 5: [2, 2, 1, 1], 12: [1] * 6}
+
+
 def test_chosen_classes_keep_their_scores() -> None:
     predictor = owlmine.load(text_model())
     features = predictor.prepare(["the river and the castle", "pepper"])

@@ -260,7 +260,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _top(self, X: Any, k: int) -> tuple[NDArray[np.float32], Int64]:
         """Scores and class ids [N, k], best first."""
-        k = checked_k(k, len(self.classes_))
+        checked_k(k, len(self.classes_))
         model, scores, ids = self.retriever_, [np.zeros((0, k), np.float32)], [np.zeros((0, k), np.int64)]
         for block in self._learner.form.blocks(self._queries(X), wide=model.shape.kind == "linear"):
             best, places = model.top(query_batch(block, model.device), k)
