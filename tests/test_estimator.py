@@ -400,6 +400,9 @@ def test_bad_calls_are_told() -> None:
         fitted.decision_function(X, classes=[0, 9])
     with pytest.raises(ValueError, match="k is 7"):
         fitted.predict_top(X, 7)
+    for k in (0, 1.5):
+        with pytest.raises(ValueError, match=f"k: found {k}; wanted a whole number of 1 or more"):
+            fitted.predict_top(X, k)
     with pytest.raises(ValueError, match="7 columns; wanted 6"):
         quick().fit(X, np.eye(6, dtype=int)[y]).partial_fit(X, np.eye(7, dtype=int)[y])
     dates = np.array(["2020-01-01", "2021-01-01"], "datetime64[D]")

@@ -11,6 +11,7 @@ from owlmine.data import convert
 from owlmine.errors import OwlmineError
 
 from ..conftest import Command
+from ..sealed import seal
 from ..small_models import (
     dense_model,
     dense_store,
@@ -98,6 +99,7 @@ def broken_model(tmp_path: Path, **changes: object) -> Path:
             (folder / file.name).write_bytes(file.read_bytes())
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | changes))
+    seal(folder)
     return folder
 
 

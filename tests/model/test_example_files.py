@@ -160,7 +160,7 @@ def test_bad_files(tmp_path: Path) -> None:
         (text, known, {"split": "train"}, "is one file, which is read whole"),
         (counts, wide, {}, "found 60 features; wanted 50, as the model was trained with"),
         (counts, real, {}, "real.txt: values that are not whole counts"),
-        (counts, svm, {"options": ExampleOptions(first_feature="0")}, "a.svm: feature 51 was given"),
+        (counts, svm, {"options": ExampleOptions(first_feature="0")}, "a.svm: queries: found id 51 in row 0"),
         (counts, zero, {"options": ExampleOptions(first_feature="1")}, "zero.svm: found feature 0"),
         (dense, text_data(), {}, "found text; wanted dense vectors"),
     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +15,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import owlmine
+from owlmine import files
 from owlmine.data import Store, SyntheticOptions, convert, synthesize
 from owlmine.errors import DataError, OwlmineError
 from owlmine.model.folder import verify_model
 from owlmine.model.predictor import Predictor
 from owlmine.train import TrainOptions, train
+
+from ..conftest import Command
+from ..sealed import seal
 
 OPTIONS = TrainOptions(recipe="single", dim=8, pool=10, epochs=1.0, batch_size=40, device="cpu")
 FILES = {"README.md", "classes.safetensors", "config.json", "features.safetensors", "weights.safetensors"}
@@ -122,26 +128,37 @@ def test_flipped_bytes_are_found(copy: Path, name: str, place: int) -> None:
     data = bytearray(file.read_bytes())
     data[place] ^= 1
     file.write_bytes(data)
-    assert verify_model(copy) == [file.name]
+    (error,) = verify_model(copy)
+    assert error.path == str(file)
+    with pytest.raises(DataError, match=f"{file.name}: found a checksum that is not the one in config.json"):
+        owlmine.load(copy)
 
 
 def test_changed_config_and_missing_files_are_found(copy: Path) -> None:
     file = copy / "config.json"
     file.write_text(file.read_text().replace('"num_points": 200', '"num_points": 210'))
     (copy / "weights.safetensors").unlink()
-    assert verify_model(copy) == ["weights.safetensors", "config.json"]
+    found = {Path(error.path).name: error.found for error in verify_model(copy)}
+    assert found == {
+        "config.json": "a checksum that does not fit the content",
+        "weights.safetensors": "no such file",
+    }
 
 
 @pytest.mark.parametrize("name", ["weights", "classes", "features"])
 @pytest.mark.parametrize("kept", [0, 0.5, None])
-def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None) -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None, sealed: bool) -> None:
     file = copy / f"{name}.safetensors"
     if kept is None:
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[: int(file.stat().st_size * kept)])
-    with pytest.raises(DataError, match="wanted an unharmed model folder"):
+    if sealed:
+        seal(copy)
+    with pytest.raises(DataError, match=f"{file.name}: found"):
         owlmine.load(copy)
+    assert [error.path for error in verify_model(copy)] == [str(file)]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +178,7 @@ def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None) -> 
 def test_config_that_does_not_fit(copy: Path, change: dict[str, object], told: str) -> None:
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | change))
+    seal(copy)
     with pytest.raises(DataError, match=told):
         owlmine.load(copy)
 
@@ -170,6 +188,7 @@ def test_config_without_a_part(copy: Path, missing: str) -> None:
     config = json.loads((copy / "config.json").read_text())
     del config[missing]
     (copy / "config.json").write_text(json.dumps(config))
+    seal(copy)
     with pytest.raises(DataError, match=f"cannot be read .*{missing}"):
         owlmine.load(copy)
 
@@ -201,3 +220,77 @@ def test_text_models_take_text(tmp_path: Path) -> None:
         answers = model.predict(["a new wheel for my engine", "plum"], k=1)
         assert [row[0].name for row in answers] == ["kind 1", "kind 0"]
     assert loaded.predict(words, k=3) == trained.predict(words, k=3)
+
+
+def test_numbers_that_are_not_finite_are_refused_where_checksums_fit(copy: Path) -> None:
+    file = copy / "weights.safetensors"
+    for value in (np.nan, -np.inf):
+        tensors = {name: tensor.clone() for name, tensor in load_file(file).items()}
+        tensors["classes"][7, 3] = value
+        save_file(tensors, file)
+        seal(copy)
+        with pytest.raises(DataError, match=r"weights.safetensors: found numbers in classes that are not finite"):
+            owlmine.load(copy)
+        assert [error.path for error in verify_model(copy)] == [str(file)]
+
+
+def test_a_table_of_another_seed_is_refused(store: Store, copy: Path, tmp_path: Path) -> None:
+    train(store, tmp_path / "other", replace(OPTIONS, seed=5))
+    for name in ("weights", "classes", "features"):
+        shutil.copyfile(tmp_path / "other" / f"{name}.safetensors", copy / f"{name}.safetensors")
+    # Words of classes and features are the same; what was learned is not.
+    with pytest.raises(DataError, match=r"weights.safetensors: found a checksum"):
+        owlmine.load(copy)
+    shutil.copyfile(tmp_path / "other" / "config.json", copy / "config.json")
+    owlmine.load(copy)
+
+
+def test_a_file_that_the_record_does_not_mention_is_refused(copy: Path) -> None:
+    shutil.copyfile(copy / "weights.safetensors", copy / "reranker.safetensors")
+    with pytest.raises(DataError, match=r"reranker.safetensors: found a file that config.json does not mention"):
+        owlmine.load(copy)
+
+
+@pytest.mark.parametrize("name", ["sha256", "checksum"])
+def test_a_record_without_checksums_is_refused(copy: Path, name: str) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    del config[name]
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match=r"config.json: found a checksum that does not fit the content"):
+        owlmine.load(copy)
+
+
+def test_files_are_compared_with_their_checksums_once(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWLMINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(files, "_SETTLED_NS", -1)
+    owlmine.load(copy)
+    monkeypatch.setattr(files, "sha256_of", lambda path: pytest.fail("read again"))
+    owlmine.load(copy)
+    monkeypatch.undo()
+    # Bytes that turned on the disk leave no trace in times; only a full read finds them.
+    file, times = copy / "weights.safetensors", (copy / "weights.safetensors").stat()
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(DataError, match=r"weights.safetensors: found a checksum"):
+        owlmine.load(copy)
+    assert len(verify_model(copy)) == 1
+
+
+def test_models_verify_names_the_damaged_file(copy: Path, owlmine_command: Command) -> None:
+    done = owlmine_command("models", "verify", copy)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{copy}: OK, ")
+    assert all(name in done.stdout for name in FILES - {"README.md"})
+    with (copy / "weights.safetensors").open("r+b") as file:
+        file.seek(-600, os.SEEK_END)
+        file.write(np.random.default_rng(1).bytes(500))
+    done = owlmine_command("models", "verify", copy)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{copy / 'weights.safetensors'}: found a checksum" in done.stderr
+    done = owlmine_command("predict", copy, copy / "README.md", "--input-format", "svmlight")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "weights.safetensors: found a checksum" in done.stderr

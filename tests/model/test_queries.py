@@ -160,7 +160,7 @@ def test_a_model_given_queries_of_another_kind(tmp_path: Path) -> None:
 def test_vectors_of_another_width(tmp_path: Path) -> None:
     np.save(tmp_path / "narrow.npy", np.ones((2, 3), np.float32))
     dense = owlmine.load(dense_model())
-    with pytest.raises(OwlmineError, match="the model wants width 9"):
+    with pytest.raises(OwlmineError, match=r"narrow.npy: found 3 features; wanted 9"):
         ranked(dense, open_queries(dense, tmp_path / "narrow.npy"))
     wide = tmp_path / "wide.txt"
     wide.write_text("1 60 20\n0 3:1\n")
@@ -205,6 +205,14 @@ def test_answers_are_numbered_through_and_empty_queries_get_none(monkeypatch: py
     for k in (0, 13):
         with pytest.raises(OwlmineError, match=f"{k} classes were asked for; there are 12"):
             answer(predictor, blocks, k)
+
+
+def test_blocks_shrink_where_many_classes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are held block by block: their number is bounded, not that of queries alone."""
+    monkeypatch.setattr("owlmine.model.answers._BLOCK_ANSWERS", 12)
+    predictor, blocks = owlmine.load(text_model()), [QueryBlock(["the river"] * 5), QueryBlock(["a castle"])]
+    sizes = {k: [len(block.answers) for block in answer(predictor, blocks, k)] for k in (2, 5, 12)}
+    assert sizes == {2: [5, 1], 5: [2, 2, 1, 1], 12: [1] * 6}
 
 
 def test_chosen_classes_keep_their_scores() -> None:

@@ -20,6 +20,7 @@ from owlmine.train.validate import validation_part
 
 from ..answers import assert_same_answers
 from ..model.test_calibration import BAD_ENTRIES
+from ..sealed import seal
 from .runs import small_options
 
 
@@ -110,3 +111,4 @@ def _changed(folder: Path, copy: Path, calibration: object) -> None:
     shutil.copytree(folder, copy)
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"calibration": calibration}))
+    seal(copy)

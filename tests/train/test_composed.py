@@ -28,6 +28,7 @@ from owlmine.train.composition import composition, without_open_sizes
 from owlmine.train.validate import validation_part
 
 from ..answers import assert_same_answers
+from ..sealed import seal
 from ..small_models import write_jsonl
 from .runs import Listener, small_options, stop_after
 
@@ -479,9 +480,9 @@ def test_a_harmed_reranker_is_refused(store: Store, tmp_path: Path, told: dict[s
     train(store, tmp_path / "model", composed_options(heads=0, epochs=0.2))
     file = tmp_path / "model" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"reranker": told}))
-    with pytest.raises(DataError, match="a model that cannot be read"):
+    seal(tmp_path / "model")
+    with pytest.raises(DataError, match=r"reranker.safetensors: found content that cannot be read"):
         owlmine.load(tmp_path / "model")
-    assert "config.json" in verify_model(tmp_path / "model")
 
 
 @pytest.mark.parametrize("which", ["text_store", "labelled_store"])
@@ -663,9 +664,10 @@ def test_names_of_another_model_are_refused(
     tensors = {name: tensor.clone() for name, tensor in load_file(file).items()}
     harm(tensors)
     save_file(tensors, file)
-    with pytest.raises(DataError, match=rf"a model that cannot be read \(ValueError: .*{message}"):
+    assert [error.path for error in verify_model(tmp_path / "model")] == [str(file)]
+    seal(tmp_path / "model")
+    with pytest.raises(DataError, match=rf"content that cannot be read \(ValueError: .*{message}"):
         owlmine.load(tmp_path / "model")
-    assert verify_model(tmp_path / "model") == ["reranker.safetensors"]
 
 
 def names_asked_about(store: Store, out: Path, patch: pytest.MonkeyPatch, **changes: Any) -> tuple[bool, list[str]]:

@@ -39,6 +39,7 @@ VERBS = {
         "predict_command",
         "Retrieve the best classes for queries: texts or vectors in, one line of JSON per query out.",
     ),
+    "models": Verb("owlmine.cli.models", "models_app", "Look after model folders."),
     "add-classes": Verb(
         "owlmine.cli.add_classes",
         "add_classes_command",

@@ -18,6 +18,7 @@ from owlmine.estimator.queries import QueryForm, exact_scores
 from owlmine.estimator.suited_options import DataSize, suited_options
 from owlmine.estimator.targets import Targets, places_in, read_targets
 from owlmine.model.encoder import query_batch
+from owlmine.model.queries import check_scores, checked_k
 
 # Parameters of the constructor that are options of the training run under the same name.
 _OPTION_NAMES = (
@@ -163,6 +164,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         blocks = self._learner.form.blocks(queries, wide=self.retriever_.shape.kind == "linear")
         parts = [exact_scores(self.retriever_, block, ids) for block in blocks]
         scores: NDArray[np.float64] = np.concatenate([np.zeros((0, len(ids))), *parts])
+        check_scores(scores, 0)
         if classes is None and self.target_kind_ == "single" and len(ids) == 2:
             scores = scores[:, 1] - scores[:, 0]
         return scores
@@ -258,10 +260,12 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _top(self, X: Any, k: int) -> tuple[NDArray[np.float32], Int64]:
         """Scores and class ids [N, k], best first."""
+        checked_k(k, len(self.classes_))
         model, scores, ids = self.retriever_, [np.zeros((0, k), np.float32)], [np.zeros((0, k), np.int64)]
         for block in self._learner.form.blocks(self._queries(X), wide=model.shape.kind == "linear"):
             best, places = model.top(query_batch(block, model.device), k)
             scores.append(best.cpu().numpy())
+            check_scores(scores[-1], sum(map(len, ids)))
             ids.append(places.cpu().numpy())
         return np.concatenate(scores), np.concatenate(ids)
 

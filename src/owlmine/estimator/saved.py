@@ -59,6 +59,8 @@ def load_classifier(cls: type[Classifier], path: str | PathLike[str]) -> Classif
     try:
         classifier = cls(**told["params"])
         mean, scale = (None if told[name] is None else np.array(told[name], np.float64) for name in ("mean", "scale"))
+        if mean is not None and scale is not None:
+            _check_columns(mean, scale, told["n_features_in"])
         form = QueryForm(predictor.retriever.shape.dense, told["n_features_in"], mean, scale)
         if form.num_features != predictor.retriever.shape.num_features or told["target_kind"] not in KINDS:
             raise ValueError("its parts do not fit each other")
@@ -77,10 +79,16 @@ def load_classifier(cls: type[Classifier], path: str | PathLike[str]) -> Classif
         classifier.n_features_in_ = told["n_features_in"]
         if told["feature_names_in"] is not None:
             classifier.feature_names_in_ = np.array(told["feature_names_in"], object)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         found = f"a classifier that cannot be read ({type(error).__name__}: {error})"
-        raise DataError(path, found=found, wanted="an unharmed model folder") from error
+        raise DataError(path / "config.json", found=found, wanted="an unharmed model folder") from error
     return classifier
+
+
+def _check_columns(mean: NDArray[np.float64], scale: NDArray[np.float64], num_columns: int) -> None:
+    for name, values in (("mean", mean), ("scale", scale)):
+        if values.shape != (num_columns,) or not np.isfinite(values).all() or (name == "scale" and (values <= 0).any()):
+            raise ValueError(f"{name} has the shape {values.shape}; wanted a finite number for each column")
 
 
 def _description(classifier: OwlmineClassifier, learner: Learner) -> dict[str, Any]:

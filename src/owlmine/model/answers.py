@@ -20,8 +20,10 @@ from owlmine.files import check_new_file, whole_file
 from owlmine.model.predictor import Prediction, Predictor
 from owlmine.model.query_files import QueryBlock
 
-# Answers are Python objects: so many queries are answered, written and forgotten at once.
+# Answers are Python objects: so many queries are answered, written and forgotten at once, and fewer where each has so
+# many classes that more answers than these (some 100 MiB) would be held.
 _BLOCK_ROWS = 1024
+_BLOCK_ANSWERS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,11 @@ def answer(
 def _answered(
     predictor: Predictor, blocks: Iterable[QueryBlock], k: int, among: NDArray[np.int64] | None, at_least: float
 ) -> Iterator[AnswerBlock]:
-    number = 0
+    number, num_rows = 0, min(_BLOCK_ROWS, max(_BLOCK_ANSWERS // k, 1))
     for block in blocks:
-        for start in range(0, len(block.queries), _BLOCK_ROWS):
-            queries = block.queries[start : start + _BLOCK_ROWS]
-            ids = [None] * len(queries) if block.ids is None else block.ids[start : start + _BLOCK_ROWS]
+        for start in range(0, len(block.queries), num_rows):
+            queries = block.queries[start : start + num_rows]
+            ids = [None] * len(queries) if block.ids is None else block.ids[start : start + num_rows]
             texts: Sequence[str | None] = queries if isinstance(queries, list) else [None] * len(queries)
             features: Any = queries if block.prepared else predictor.prepare(queries)
             found = predictor.name(*predictor.top_with_probabilities(features, k, among=among))

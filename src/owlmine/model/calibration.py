@@ -60,6 +60,8 @@ class Calibration:
             # Compared, not converted: a file may hold whole numbers that no float can.
             if isinstance(value, bool) or not isinstance(value, int | float) or not -_LIMIT < value < _LIMIT:
                 raise ValueError(f"{name} of the calibration is {value!r}; wanted a number below {_LIMIT:g} in size")
+            # NumPy would make objects of whole numbers beyond 64 bits.
+            object.__setattr__(self, name, float(value))
         for name in ("score", "place"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} of the calibration is {getattr(self, name)!r}; wanted 0 or more")

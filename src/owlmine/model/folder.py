@@ -1,28 +1,29 @@
 """The model on disk: ``config.json``, three safetensors files, a fourth for a re-ranker, and a card; no pickle at all.
 
-``config.json`` is written last: a folder without it holds no finished model. Tensors are memory-mapped when loaded.
+``config.json`` is written last: a folder without it holds no finished model. It has checksums of itself and of the
+other files, and nothing is loaded before they fit. Tensors are memory-mapped when loaded.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 import owlmine
-from owlmine.data.arrays import StringTable
 from owlmine.data.store import meta_checksum
-from owlmine.data.text import TextVectoriser, TfIdf, TokenOptions
 from owlmine.errors import DataError, OwlmineError
-from owlmine.files import sha256_of
+from owlmine.files import KnownChecksums, sha256_of
 from owlmine.model.calibration import Calibration
-from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
+from owlmine.model.folder_words import class_tensors, class_words, feature_tensors, feature_words
+from owlmine.model.predictor import Predictor
 from owlmine.model.retriever import ModelShape, Retriever
 from owlmine.model.whole_files import write_tensors, write_text
 from owlmine.rerank import DensePoints, Neighbours, Reranker
@@ -37,8 +38,8 @@ def save_model(folder: Path, predictor: Predictor, card: str) -> None:
     """Writes the model into an existing folder. Each file appears whole; ``config.json`` comes last."""
     parts = {
         "weights": predictor.retriever.tensors(),
-        "classes": _class_tensors(predictor.classes),
-        "features": _feature_tensors(predictor.features),
+        "classes": class_tensors(predictor.classes),
+        "features": feature_tensors(predictor.features),
     }
     if predictor.reranker is not None:
         parts[_RERANKER] = predictor.reranker.tensors()
@@ -65,45 +66,145 @@ def save_model(folder: Path, predictor: Predictor, card: str) -> None:
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
-    """Opens a model folder. Loading never runs code from it."""
+    """Opens a model folder. Loading never runs code from it.
+
+    Files are read once against their checksums; what was found is remembered for as long as they stay untouched.
+    """
     path = Path(path)
-    config = _read_config(path)
+    config = _read_config(_config_file(path))
+    for damage in _damage(path, config, KnownChecksums().of):
+        raise damage
+    return _assembled(path, config, torch.device(device))
+
+
+def verify_model(path: str | Path) -> list[DataError]:
+    """What is damaged: every file is read, whatever is remembered of it. Raises DataError where there is no model."""
+    path = Path(path)
+    file = _config_file(path)
     try:
-        shape = ModelShape(**config["shape"])
-        tensors = {name: load_file(path / f"{name}.safetensors") for name in _files_of(config)}
-        weights = {name: tensor.to(device) for name, tensor in tensors["weights"].items()}
-        classes = _classes(tensors["classes"], config["num_points"])
-        _check_sizes(shape, weights, classes)
-        features = _features(tensors["features"], config["weighting"])
-        _check_calibration(config, shape)
-        reranker = _reranker(config, tensors, shape)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        found = f"a model that cannot be read ({type(error).__name__}: {error})"
-        raise DataError(path, found=found, wanted="an unharmed model folder") from error
-    retriever = Retriever.from_tensors(shape, weights)
-    if reranker is not None:
-        reranker = reranker.on(retriever.device)
-    return Predictor(retriever, classes, features, config, reranker=reranker)
+        config = _read_config(file)
+        found = list(_damage(path, config, sha256_of))
+        if not found:
+            _assembled(path, config, torch.device("cpu"))
+    except DataError as error:
+        return [error]
+    return found
 
 
-def verify_model(path: str | Path) -> list[str]:
-    """Files that are missing or whose checksum differs."""
+def files_of_model(path: str | Path) -> list[Path]:
+    """The files that answers depend on."""
     path = Path(path)
-    config = _read_config(path)
-    sums = config.get("sha256", {})
-    files = {name: path / f"{name}.safetensors" for name in _files_of(config)}
-    damaged = [f.name for name, f in files.items() if not f.is_file() or sha256_of(f) != sums.get(name)]
-    return damaged if config.get("checksum") == meta_checksum(config) else [*damaged, "config.json"]
+    file = _config_file(path)
+    return [file, *(path / f"{name}.safetensors" for name in _parts_of(_read_config(file)))]
 
 
-def _files_of(config: dict[str, Any]) -> tuple[str, ...]:
+def _assembled(path: Path, config: dict[str, Any], device: torch.device) -> Predictor:
+    """The model out of files whose checksums fit. They may still hold anything: checksums can be made anew."""
+    config_file, files = path / "config.json", {name: path / f"{name}.safetensors" for name in _parts_of(config)}
+    tensors = {name: _read_tensors(file) for name, file in files.items()}
+    with _told_of(config_file):
+        shape = ModelShape(**config["shape"])
+        _check_record(config, shape)
+    with _told_of(files["weights"]):
+        weights = {name: tensor.to(device) for name, tensor in tensors["weights"].items()}
+        _check_weights(shape, weights)
+    with _told_of(files["classes"]):
+        classes = class_words(tensors["classes"], shape.num_classes, config["num_points"])
+    with _told_of(files["features"]):
+        features = feature_words(tensors["features"], config["weighting"], shape)
+    reranker = None
+    if _RERANKER in config:
+        with _told_of(files[_RERANKER]):
+            reranker = _reranker(config, tensors[_RERANKER], shape).on(device)
+    return Predictor(Retriever.from_tensors(shape, weights), classes, features, config, reranker=reranker)
+
+
+@contextmanager
+def _told_of(file: Path) -> Iterator[None]:
+    """Names the file whose content makes no sense."""
+    try:
+        yield
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
+        found = f"content that cannot be read ({type(error).__name__}: {error})"
+        raise DataError(file, found=found, wanted="an unharmed model folder") from error
+
+
+def _damage(path: Path, config: dict[str, Any], checksum_of: Callable[[Path], str]) -> Iterator[DataError]:
+    """Files that are missing, too many, or not what they were when the model was saved."""
+    config_file, as_saved = path / "config.json", "the model folder as it was saved; copy it again"
+    checksums = config.get("sha256")
+    if not _checksum_fits(config):
+        yield DataError(config_file, found="a checksum that does not fit the content", wanted=as_saved)
+    if not isinstance(checksums, dict) or set(checksums) != set(_parts_of(config)):
+        wanted = f"one of {', '.join(_parts_of(config))} each"
+        yield DataError(config_file, found=f"checksums of {', '.join(checksums or ()) or 'no file'}", wanted=wanted)
+        return
+    for name in (*_FILES, _RERANKER):
+        file = path / f"{name}.safetensors"
+        if name not in checksums:
+            if file.exists():
+                yield DataError(file, found="a file that config.json does not mention", wanted=as_saved)
+        elif not file.is_file():
+            yield DataError(file, found="no such file", wanted=as_saved)
+        else:
+            try:
+                checksum = checksum_of(file)
+            except OSError as error:
+                raise OwlmineError(f"{file}: cannot be read: {error.strerror}") from error
+            if checksum != checksums[name]:
+                yield DataError(file, found="a checksum that is not the one in config.json", wanted=as_saved)
+
+
+def _checksum_fits(config: dict[str, Any]) -> bool:
+    try:
+        return config.get("checksum") == meta_checksum(config)
+    except ValueError:  # half of a surrogate pair, which JSON can spell and UTF-8 cannot
+        return False
+
+
+def _parts_of(config: dict[str, Any]) -> tuple[str, ...]:
     return (*_FILES, _RERANKER) if _RERANKER in config else _FILES
 
 
-def _reranker(config: dict[str, Any], tensors: dict[str, dict[str, Tensor]], shape: ModelShape) -> Reranker | None:
-    if _RERANKER not in config:
-        return None
-    reranker = Reranker.from_parts(config[_RERANKER], tensors[_RERANKER])
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    with _told_of(file):
+        tensors = load_file(file)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.numel() and not _all_finite(tensor):
+            wanted = "finite numbers only; copy the model folder again"
+            raise DataError(file, found=f"numbers in {name} that are not finite", wanted=wanted)
+    return tensors
+
+
+def _all_finite(tensor: Tensor) -> bool:
+    # NaN is the lowest and the highest of whatever it is among; nothing is copied.
+    return all(bool(bound.isfinite()) for bound in torch.aminmax(tensor))
+
+
+def _check_weights(shape: ModelShape, weights: dict[str, Tensor]) -> None:
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if found != shape.tensor_shapes:
+        raise ValueError(f"tensors {found}; config.json tells of {shape.tensor_shapes}")
+    for name, tensor in weights.items():
+        if tensor.dtype != torch.float32:
+            raise ValueError(f"{name} is {tensor.dtype}; wanted float32")
+
+
+def _check_record(config: dict[str, Any], shape: ModelShape) -> None:
+    """What answers or other verbs take from the record without a second look."""
+    about = config.get("calibration")
+    if about is not None and (depth := Calibration.from_dict(about).depth) > shape.num_classes:
+        raise ValueError(f"a calibration by the {depth} best classes; there are {shape.num_classes}")
+    for name, kind in (("data", dict), ("added", list), (_RERANKER, dict)):
+        if name in config and not isinstance(config[name], kind):
+            raise ValueError(f"{name} is {config[name]!r}; wanted a {kind.__name__}")
+    source = config.get("data", {}).get("name")
+    if not isinstance(source, str | None):
+        raise ValueError(f"the name of the data is {source!r}; wanted a string")
+
+
+def _reranker(config: dict[str, Any], tensors: dict[str, Tensor], shape: ModelShape) -> Reranker:
+    reranker = Reranker.from_parts(config[_RERANKER], tensors)
     sizes = reranker.ranker.shape
     if sizes != (shape.num_classes, shape.num_features) or shape.dense:
         raise ValueError(f"a re-ranker of {sizes[0]} classes and {sizes[1]} features; config.json tells of {shape}")
@@ -123,7 +224,8 @@ def _check_neighbours(neighbours: Neighbours | None, shape: ModelShape) -> None:
         raise ValueError(f"neighbours of {num_classes} classes and width {found}; config.json tells of {shape}")
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _config_file(path: Path) -> Path:
+    """``config.json``, where there is a finished model."""
     file = path / "config.json"
     if not file.is_file():
         wanted = "a model folder (made by: owlmine train)"
@@ -134,71 +236,18 @@ def _read_config(path: Path) -> dict[str, Any]:
                 path, found="an unfinished run", wanted="a finished model (go on with: owlmine train --resume)"
             )
         raise DataError(path, found="no config.json", wanted=wanted)
+    return file
+
+
+def _read_config(file: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text("utf-8"))
     except OSError as error:
         raise OwlmineError(f"{file}: cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(file, found=f"text that is not JSON ({error})", wanted="the model's description") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT_NAME:
         raise DataError(file, found="another kind of file", wanted=f'"format": "{FORMAT_NAME}"')
     if config.get("version") != FORMAT_VERSION:
         raise DataError(file, found=f"model version {config.get('version')!r}", wanted=f"version {FORMAT_VERSION}")
     return config
-
-
-def _check_sizes(shape: ModelShape, weights: dict[str, Tensor], classes: ClassWords) -> None:
-    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if found != shape.tensor_shapes:
-        raise ValueError(f"tensors {found}; config.json tells of {shape.tensor_shapes}")
-    lengths = {len(classes.keys), len(classes.names), len(classes.counts)}
-    if lengths != {shape.num_classes}:
-        raise ValueError(f"words of {lengths} classes; config.json tells of {shape.num_classes}")
-
-
-def _check_calibration(config: dict[str, Any], shape: ModelShape) -> None:
-    told = config.get("calibration")
-    if told is not None and (depth := Calibration.from_dict(told).depth) > shape.num_classes:
-        raise ValueError(f"a calibration by the {depth} best classes; config.json tells of {shape.num_classes}")
-
-
-def _string_tensors(name: str, table: StringTable) -> dict[str, Tensor]:
-    data, offsets = table.arrays()
-    return {f"{name}.bytes": torch.from_numpy(np.array(data)), f"{name}.offsets": torch.from_numpy(np.array(offsets))}
-
-
-def _string_table(name: str, tensors: dict[str, Tensor]) -> StringTable:
-    return StringTable(tensors[f"{name}.bytes"].numpy(), tensors[f"{name}.offsets"].numpy())
-
-
-def _class_tensors(classes: ClassWords) -> dict[str, Tensor]:
-    return {
-        **_string_tensors("keys", classes.keys),
-        **_string_tensors("names", classes.names),
-        "counts": torch.from_numpy(np.array(classes.counts)),
-    }
-
-
-def _classes(tensors: dict[str, Tensor], num_points: int) -> ClassWords:
-    keys, names = _string_table("keys", tensors), _string_table("names", tensors)
-    return ClassWords(keys, names, tensors["counts"].numpy(), num_points)
-
-
-def _feature_tensors(features: FeatureWords) -> dict[str, Tensor]:
-    tensors = {} if features.vocabulary is None else _string_tensors("vocabulary", features.vocabulary)
-    if features.frequencies is not None:
-        tensors["frequencies"] = torch.from_numpy(np.array(features.frequencies))
-    return tensors
-
-
-def _features(tensors: dict[str, Tensor], weighting: dict[str, Any]) -> FeatureWords:
-    frequencies = tensors["frequencies"].numpy() if "frequencies" in tensors else None
-    vocabulary = _string_table("vocabulary", tensors) if "vocabulary.bytes" in tensors else None
-    tfidf = vectoriser = None
-    if frequencies is not None and weighting["kind"] == "tfidf":
-        tfidf = TfIdf(frequencies, weighting["documents"], weighting["df_offset"])
-    if (told := weighting.get("text")) is not None:
-        assert frequencies is not None
-        tokens = None if vocabulary is None else list(vocabulary)
-        vectoriser = TextVectoriser(TokenOptions(told["ngrams"], told["hash_bits"]), tokens, tfidf, frequencies > 0)
-    return FeatureWords(weighting, vocabulary, frequencies, vectoriser, tfidf)

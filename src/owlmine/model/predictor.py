@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +15,22 @@ from owlmine.data.ingest import holds_counts
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Store
 from owlmine.data.text import TextVectoriser, TfIdf
-from owlmine.errors import OwlmineError
+from owlmine.errors import DataError, OwlmineError
 from owlmine.evaluate.propensity import PropensityConstants, inverse_propensities, propensity_constants
 from owlmine.mining import hardest
 from owlmine.model.calibration import Calibration
 from owlmine.model.encoder import query_batch
 from owlmine.model.named_lists import with_named
+from owlmine.model.queries import (
+    as_dense,
+    as_sparse,
+    as_texts,
+    check_scores,
+    checked_classes,
+    checked_features,
+    checked_k,
+    described,
+)
 from owlmine.model.retriever import Retriever
 from owlmine.model.tail import SHORTLIST, lifted_order
 from owlmine.rerank.name_matches import rarities
@@ -84,7 +93,7 @@ class FeatureWords:
         return self.vectoriser is not None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """One class for one query."""
 
@@ -110,38 +119,54 @@ class Predictor:
         self.retriever, self.classes, self.features, self.config = retriever, classes, features, config
         self.reranker, self.tail = reranker, 0.0
 
-    def prepare(self, queries: Sequence[str] | SparseRows | NDArray[Any]) -> SparseRows | NDArray[Any]:
-        """Raw queries (texts, counts, vectors) as the model's features."""
+    def prepare(self, queries: Any) -> SparseRows | NDArray[Any]:
+        """Raw queries as the model's features.
+
+        A text model takes strings in a list, tuple, array or Series; a model of sparse vectors a SciPy matrix,
+        ``SparseRows`` or dense rows; one of dense vectors a 2-d array, a tensor or lists of numbers.
+        """
         shape = self.retriever.shape
-        if isinstance(queries, np.ndarray):
-            if not shape.dense:
-                raise OwlmineError(f"the model takes {self.takes}; it was given dense vectors")
-            if queries.ndim != 2 or queries.shape[1] != shape.num_features:
-                raise OwlmineError(f"vectors have shape {queries.shape}; the model wants width {shape.num_features}")
-            return queries
-        if isinstance(queries, SparseRows):
-            if shape.dense or self.features.from_text:
-                raise OwlmineError(f"the model takes {self.takes}; it was given sparse vectors")
-            if len(queries.indices) and int(queries.indices.max()) >= shape.num_features:
-                raise OwlmineError(f"feature {queries.indices.max()} was given; the model has {shape.num_features}")
-            if self.features.tfidf is not None and not holds_counts(queries):
-                raise OwlmineError("values that are not whole counts were given; the model was trained on counts")
-            plan = FeaturePlan("sparse", shape.num_features, self.features.weighting, self.features.tfidf)
-            return plan.apply(queries)
-        if self.features.vectoriser is None:
-            raise OwlmineError(f"the model takes {self.takes}; it was given text")
-        return self.features.vectoriser.transform(queries)
+        if self.features.vectoriser is not None:
+            return self.features.vectoriser.transform(as_texts(queries))
+        if shape.dense:
+            return as_dense(queries, num_features=shape.num_features)
+        rows = as_sparse(queries, num_features=shape.num_features)
+        if rows.values is None:
+            rows = SparseRows(rows.offsets, rows.indices, np.ones(len(rows.indices), np.float32))
+        if self.features.tfidf is not None and not holds_counts(rows):
+            raise OwlmineError("values that are not whole counts were given; the model was trained on counts")
+        plan = FeaturePlan("sparse", shape.num_features, self.features.weighting, self.features.tfidf)
+        return plan.apply(rows)
+
+    def _checked(self, features: SparseRows | NDArray[Any]) -> SparseRows | NDArray[Any]:
+        """Prepared queries, of whoever prepared them, before anything is computed with them."""
+        shape = self.retriever.shape
+        if isinstance(features, SparseRows) and not shape.dense:
+            return checked_features(features, num_features=shape.num_features)
+        if isinstance(features, np.ndarray) and shape.dense:
+            return as_dense(features, num_features=shape.num_features)
+        wanted = f"{self.takes} as prepare() gives them"
+        raise DataError("queries", found=described(features), wanted=wanted)
+
+    def _choice(self, k: int, among: NDArray[np.int64] | None) -> tuple[int, NDArray[np.int64] | None]:
+        """How many classes to list, and of which."""
+        num_classes = self.retriever.shape.num_classes
+        chosen = None if among is None else checked_classes(among, num_classes)
+        return checked_k(k, num_classes if chosen is None else len(chosen)), chosen
 
     def top(
         self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Scores and class ids [N, k] of prepared queries, best first; ``among`` are the class ids to choose from.
 
+        ``k`` is 1 or more; where there are fewer classes to choose from, all of them are listed.
+
         Where rare classes are lifted (``lift_tail``), "best" is by that order and not by the scores.
         """
         if self.tail:
             return self.top_with_probabilities(features, k, among=among)[:2]
-        return self._ranked(features, k, among)
+        k, among = self._choice(k, among)
+        return self._ranked(self._checked(features), k, among)
 
     def lift_tail(self, strength: float, constants: PropensityConstants | None = None) -> None:
         """From now on order classes by probability * inverse propensity^strength: 0 is best for P@k, 1 for PSP@k.
@@ -157,21 +182,22 @@ class Predictor:
             )
         self.tail = strength
         if strength:
-            self._inverse_propensities = inverse_propensities(
-                self.classes.counts, self.classes.num_points, constants=constants
-            )
+            counts, num_points = self.classes.counts, self.classes.num_points
+            try:
+                self._inverse_propensities = inverse_propensities(counts, num_points, constants=constants)
+            except ValueError as error:
+                raise OwlmineError(f"rare classes cannot be lifted: {error}") from error
 
     def _ranked(
         self, features: SparseRows | NDArray[Any], k: int, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """By the score alone."""
         if self.reranker is None:
-            return self.shortlist(features, k, among=among)
+            return self._shortlist(features, k, among)
         assert isinstance(features, SparseRows)
-        available = self.retriever.shape.num_classes if among is None else len(np.unique(among))
+        available = self.retriever.shape.num_classes if among is None else len(among)
         listed = min(max(k, self.reranker.shortlist), available)
-        k = min(k, listed)
-        scores, ids = self.shortlist(features, listed, among=among)
+        scores, ids = self._shortlist(features, listed, among)
         best = None
         if self.reranker.names is not None and (among is not None or self.reranker.num_trained is not None):
             # How much names count depends on the best of all trained classes, whoever else is on the list.
@@ -181,6 +207,7 @@ class Predictor:
             block = slice(start, start + _BLOCK_ROWS)
             own = None if best is None else best[block]
             again = self._judged_again(self.reranker, features[block], scores[block], ids[block], among, own)
+            check_scores(again[0], start, filled_NS=again[1] >= 0)
             # Behind the first ``listed`` there may be empty places.
             parts.append((again[0][:, :k], again[1][:, :k]))
         return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts])
@@ -217,8 +244,14 @@ class Predictor:
         self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """What ``top`` gives by the dense model alone."""
+        k, among = self._choice(k, among)
+        return self._shortlist(self._checked(features), k, among)
+
+    def _shortlist(
+        self, features: SparseRows | NDArray[Any], k: int, among: NDArray[np.int64] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         retriever = self.retriever
-        chosen = None if among is None else torch.from_numpy(np.unique(among)).to(retriever.device)
+        chosen = None if among is None else torch.from_numpy(among).to(retriever.device)
         table = retriever.classes.weight if chosen is None else retriever.classes.weight[chosen]
         num_rows = _BLOCK_ROWS
         if retriever.shape.kind == "linear":
@@ -228,11 +261,12 @@ class Predictor:
             vectors = retriever.encode(query_batch(features[start : start + num_rows], retriever.device))
             best, places = hardest(vectors, table, k)
             scores.append(best.float().cpu().numpy())
+            check_scores(scores[-1], start)
             ids.append((places if chosen is None else chosen[places]).cpu().numpy())
         return np.concatenate(scores), np.concatenate(ids)
 
-    def predict(self, queries: Sequence[str] | SparseRows | NDArray[Any], k: int = 5) -> list[list[Prediction]]:
-        """The ``k`` best classes of each raw query, best first."""
+    def predict(self, queries: Any, k: int = 5) -> list[list[Prediction]]:
+        """The ``k`` best classes of each raw query (see ``prepare``), best first; all where there are fewer."""
         return self.name(*self.top_with_probabilities(self.prepare(queries), k))
 
     @property
@@ -245,12 +279,13 @@ class Predictor:
         self, features: SparseRows | NDArray[Any], k: int, *, among: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32] | None]:
         """What ``top`` gives, and the probability of each class [N, k]; None where the model has no calibration."""
+        features, (k, among) = self._checked(features), self._choice(k, among)
         calibration = self.calibration
         if calibration is None:
             return *self._ranked(features, k, among), None
         if not self.tail:
             return self._with_probabilities(features, k, among, calibration)
-        available = self.retriever.shape.num_classes if among is None else len(np.unique(among))
+        available = self.retriever.shape.num_classes if among is None else len(among)
         listed = min(max(k, SHORTLIST), available)
         scores, ids, probabilities = self._with_probabilities(features, listed, among, calibration)
         order = lifted_order(probabilities, ids, self._inverse_propensities, strength=self.tail)[:, :k]

@@ -94,7 +94,10 @@ def open_queries(
     if name == "text":
         return (QueryBlock(part, progress=done) for part, done in line_texts(path).parts(Notes()))
     if name == "npy":
-        return (QueryBlock(part, progress=done) for part, done in dense_queries(path).parts(Notes()))
+        vectors = dense_queries(path)
+        assert vectors.num_features is not None
+        _check_width(path, vectors.num_features, predictor)
+        return (QueryBlock(part, progress=done) for part, done in vectors.parts(Notes()))
     return _sparse_blocks(path, name, predictor, options)
 
 

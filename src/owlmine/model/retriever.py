@@ -33,7 +33,11 @@ class ModelShape:
     """Models side by side, each with its share of the dimension (``join_models``)."""
 
     def __post_init__(self) -> None:
+        for name in ("num_features", "num_classes", "dim", "depth", "heads"):
+            if type(getattr(self, name)) is not int:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted a whole number")
         checks = (
+            ("dense", isinstance(self.dense, bool), "true or false"),
             ("num_features", self.num_features >= 1, "1 or more"),
             ("num_classes", self.num_classes >= 2, "2 or more"),
             ("kind", self.kind in ("embedding", "linear"), "embedding or linear"),

@@ -1,0 +1,126 @@
+"""The words of a model as the tensors that its folder keeps, and back: classes and features, by number.
+
+What comes back may be anything that is shaped like tensors: ValueError, TypeError or KeyError where it makes no sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from owlmine.data.arrays import StringTable
+from owlmine.data.text import TextVectoriser, TfIdf, TokenOptions
+from owlmine.model.predictor import ClassWords, FeatureWords
+from owlmine.model.retriever import ModelShape
+
+_STRINGS = ("bytes", "offsets")
+
+
+def class_tensors(classes: ClassWords) -> dict[str, Tensor]:
+    return {
+        **_string_tensors("keys", classes.keys),
+        **_string_tensors("names", classes.names),
+        "counts": torch.from_numpy(np.array(classes.counts)),
+    }
+
+
+def class_words(tensors: Mapping[str, Tensor], num_classes: int, num_points: int) -> ClassWords:
+    _check_names(tensors, {*_parts("keys"), *_parts("names"), "counts"})
+    keys, names = (_string_table(name, tensors, num_classes) for name in ("keys", "names"))
+    return ClassWords(
+        keys, names, _counts("counts", tensors, num_classes), _whole("num_points", num_points, 0, 2**63 - 1)
+    )
+
+
+def feature_tensors(features: FeatureWords) -> dict[str, Tensor]:
+    tensors = {} if features.vocabulary is None else _string_tensors("vocabulary", features.vocabulary)
+    if features.frequencies is not None:
+        tensors["frequencies"] = torch.from_numpy(np.array(features.frequencies))
+    return tensors
+
+
+def feature_words(tensors: Mapping[str, Tensor], weighting: dict[str, Any], shape: ModelShape) -> FeatureWords:
+    kind, text = weighting["kind"], weighting.get("text")
+    if kind not in ("tfidf", "none"):
+        raise ValueError(f"the weighting is {kind!r}; wanted tfidf or none")
+    options = (
+        None
+        if text is None
+        else TokenOptions(_whole("ngrams", text["ngrams"], 1, 2**31 - 1), _whole("hash_bits", text["hash_bits"], 0, 30))
+    )
+    has_words = options is not None and not options.hash_bits
+    wanted = {"frequencies"} if kind == "tfidf" or text is not None else set()
+    _check_names(tensors, wanted | set(_parts("vocabulary")) if has_words else wanted)
+    if wanted and shape.dense:
+        raise ValueError("features of texts or counts; config.json tells of dense vectors")
+    frequencies = _counts("frequencies", tensors, shape.num_features) if wanted else None
+    vocabulary = _string_table("vocabulary", tensors, shape.num_features) if has_words else None
+    tfidf = vectoriser = None
+    if frequencies is not None and kind == "tfidf":
+        documents = _whole("documents", weighting["documents"], max(int(frequencies.max()), 1), 2**63 - 1)
+        tfidf = TfIdf(frequencies, documents, _whole("df_offset", weighting["df_offset"], 0, 1))
+    if options is not None:
+        assert frequencies is not None
+        tokens = None if vocabulary is None else list(vocabulary)
+        if tokens is not None and len(set(tokens)) < len(tokens):
+            raise ValueError("a word stands twice in the vocabulary")
+        if tokens is None and shape.num_features != 2**options.hash_bits:
+            raise ValueError(f"{options.hash_bits} hash bits; config.json tells of {shape}")
+        vectoriser = TextVectoriser(options, tokens, tfidf, frequencies > 0)
+    return FeatureWords(weighting, vocabulary, frequencies, vectoriser, tfidf)
+
+
+def _parts(name: str) -> list[str]:
+    return [f"{name}.{part}" for part in _STRINGS]
+
+
+def _string_tensors(name: str, table: StringTable) -> dict[str, Tensor]:
+    return {part: torch.from_numpy(np.array(array)) for part, array in zip(_parts(name), table.arrays(), strict=True)}
+
+
+def _string_table(name: str, tensors: Mapping[str, Tensor], length: int) -> StringTable:
+    """``length`` strings that can all be read."""
+    data, offsets = (
+        _vector(part, tensors, dtype) for part, dtype in zip(_parts(name), (torch.uint8, torch.int64), strict=True)
+    )
+    if len(offsets) != length + 1:
+        raise ValueError(f"{len(offsets) - 1} {name}; config.json tells of {length}")
+    if offsets[0] != 0 or offsets[-1] != len(data) or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError(f"offsets of {name} do not ascend from 0 to the number of bytes, {len(data)}")
+    data.tobytes().decode("utf-8")
+    inner = offsets[(offsets > 0) & (offsets < len(data))]
+    if (data[inner] & 0xC0 == 0x80).any():
+        raise ValueError(f"offsets of {name} point into the middle of a character")
+    return StringTable(data, offsets)
+
+
+def _counts(name: str, tensors: Mapping[str, Tensor], length: int) -> NDArray[np.int64]:
+    counts = _vector(name, tensors, torch.int64)
+    if len(counts) != length:
+        raise ValueError(f"{len(counts)} {name}; config.json tells of {length}")
+    if counts.min() < 0:
+        raise ValueError(f"{name} are as low as {counts.min()}; wanted 0 or more")
+    return counts
+
+
+def _vector(name: str, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> NDArray[Any]:
+    tensor = tensors[name]
+    if tensor.dtype != dtype or tensor.dim() != 1:
+        raise ValueError(f"{name} is {tensor.dtype} of shape {list(tensor.shape)}; wanted a vector of {dtype}")
+    return np.asarray(tensor.numpy())
+
+
+def _check_names(tensors: Mapping[str, Tensor], wanted: set[str]) -> None:
+    if set(tensors) != wanted:
+        raise ValueError(f"tensors are {sorted(tensors)}; wanted {sorted(wanted)}")
+
+
+def _whole(name: str, value: object, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r}; wanted a whole number from {least} to {most}")
+    return value

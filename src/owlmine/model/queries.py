@@ -1,0 +1,171 @@
+"""What people ask with, from Python: texts, sparse vectors and dense ones, in whatever they hold them in.
+
+Each function takes what its kind of model can take, and names anything else in its error.
+
+Shapes: N queries, F features.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+
+from owlmine.data.rows import Int64, SparseRows, check_rows
+from owlmine.errors import DataError, excerpt
+
+WHAT = "queries"
+
+
+def as_texts(queries: Any) -> list[str]:
+    """A list, a tuple, a NumPy array or a pandas Series of strings."""
+    wanted = "a list, array or Series of strings, since the model takes text"
+    if isinstance(queries, str):
+        raise DataError(WHAT, found=f"a single string, {excerpt(queries)}", wanted="a list: [query]")
+    is_listed = isinstance(queries, list | tuple) or _is_series(queries)
+    if not is_listed and not (isinstance(queries, np.ndarray) and queries.ndim == 1):
+        raise DataError(WHAT, found=described(queries), wanted=wanted)
+    texts = queries if isinstance(queries, list) else list(queries)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(WHAT, found=_holding(queries, number), wanted=wanted)
+    return texts
+
+
+def as_sparse(queries: Any, *, num_features: int) -> SparseRows:
+    """``SparseRows``, a SciPy matrix of any format, or dense rows."""
+    wanted = f"sparse vectors of {num_features:,} features: a SciPy matrix, SparseRows or a 2-d array"
+    if isinstance(queries, SparseRows):
+        return checked_features(queries, num_features=num_features)
+    if not sparse.issparse(queries):
+        dense_NF = _numbers(queries, num_features, wanted)
+        _check_finite(dense_NF)
+        queries = sparse.csr_array(dense_NF)
+    if queries.ndim != 2 or queries.shape[1] != num_features or queries.dtype.kind not in "biuf":
+        raise DataError(WHAT, found=described(queries), wanted=wanted)
+    if hasattr(queries, "check_format"):
+        try:
+            queries.check_format(full_check=True)
+        except ValueError as error:
+            raise DataError(WHAT, found=f"{described(queries)} that is damaged ({error})", wanted=wanted) from error
+    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+        matrix = queries.tocsr().astype(np.float32, copy=False)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    rows = SparseRows(matrix.indptr, matrix.indices, matrix.data)
+    return checked_features(rows, num_features=num_features)
+
+
+def as_dense(queries: Any, *, num_features: int) -> NDArray[np.float32]:
+    """A 2-d array, a tensor or lists of numbers."""
+    wanted = f"dense vectors of width {num_features:,}: a 2-d array, a tensor or lists of numbers"
+    return checked_dense(_numbers(queries, num_features, wanted))
+
+
+def checked_features(rows: SparseRows, *, num_features: int) -> SparseRows:
+    """Rows of the model's features, safe for PyTorch and compiled code and in the types that these take."""
+    check_rows(rows, num_columns=num_features, what=WHAT)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+        values = None if rows.values is None else np.asarray(rows.values, np.float32)
+    if values is not rows.values:
+        check_rows(SparseRows(rows.offsets, rows.indices, values), num_columns=num_features, what=WHAT)
+    return SparseRows(np.asarray(rows.offsets, np.int64), rows.indices, values)
+
+
+def checked_dense(queries_NF: NDArray[Any]) -> NDArray[np.float32]:
+    """float32 in memory that PyTorch may use, finite."""
+    with np.errstate(over="ignore"):
+        vectors_NF: NDArray[np.float32] = np.require(queries_NF, np.float32, ["C", "W"])
+    _check_finite(vectors_NF)
+    return vectors_NF
+
+
+def checked_k(k: Any, available: int) -> int:
+    """How many classes to list: as many as were asked for, or all that there are."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise DataError("k", found=_shown(k), wanted="a whole number of 1 or more")
+    return min(int(k), available)
+
+
+def checked_classes(among: Any, num_classes: int) -> Int64:
+    """Ids of the classes to choose from, ascending, each once."""
+    ids = np.asarray(among)
+    wanted = f"ids from 0 to {num_classes - 1:,}, at least one"
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
+        raise DataError("among", found=described(among), wanted=wanted)
+    if ids.min() < 0 or ids.max() >= num_classes:
+        raise DataError("among", found=f"ids from {ids.min():,} to {ids.max():,}", wanted=wanted)
+    return np.unique(ids).astype(np.int64)
+
+
+def check_scores(scores_NS: NDArray[Any], first_row: int, *, filled_NS: NDArray[np.bool_] | None = None) -> None:
+    """Numbers that are finite in the model and in a query may still be too large for their product."""
+    good_NS = np.isfinite(scores_NS)
+    if filled_NS is not None:
+        good_NS |= ~filled_NS
+    if not good_NS.all():
+        row = first_row + int(np.argmin(good_NS.all(axis=1)))
+        wanted = "finite scores: smaller numbers in the query, or an unharmed model"
+        raise DataError("the model", found=f"a score of query {row} that is not finite", wanted=wanted)
+
+
+def described(value: Any) -> str:
+    """What somebody gave, in words."""
+    if sparse.issparse(value):
+        kind = "a SciPy matrix"
+    elif isinstance(value, np.ndarray | torch.Tensor):
+        kind = "an array" if isinstance(value, np.ndarray) else "a tensor"
+    elif isinstance(value, SparseRows):
+        return f"SparseRows of {len(value)} rows"
+    elif isinstance(value, list | tuple):
+        return _holding(value, 0) if value else f"an empty {type(value).__name__}"
+    else:
+        return _shown(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    return f"{kind} of shape {tuple(value.shape)} and type {value.dtype}"
+
+
+def _holding(values: Any, number: int) -> str:
+    kind = {"list": "a list", "tuple": "a tuple", "ndarray": "an array"}.get(type(values).__name__, "a Series")
+    return f"{kind} that holds {_shown(values[number])} at {number}"
+
+
+def _shown(value: Any) -> str:
+    """Its Python form, cut short."""
+    return excerpt(repr(value))[1:-1]
+
+
+def _is_series(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "pandas" and type(value).__name__ == "Series"
+
+
+def _numbers(queries: Any, num_features: int, wanted: str) -> NDArray[Any]:
+    """[N, F] of whatever type."""
+    given = queries
+    if isinstance(queries, torch.Tensor):
+        if queries.layout != torch.strided or queries.is_complex():
+            raise DataError(WHAT, found=described(given), wanted=wanted)
+        queries = queries.detach().cpu()
+        queries = (queries.float() if queries.is_floating_point() else queries).numpy()
+    if isinstance(queries, list | tuple):
+        try:
+            queries = np.array(queries) if len(queries) else np.zeros((0, num_features), np.float32)
+        except ValueError as error:
+            raise DataError(WHAT, found="rows of different lengths", wanted=wanted) from error
+        if queries.ndim != 2 or queries.dtype.kind not in "biuf":
+            raise DataError(WHAT, found=described(given), wanted=wanted)
+    if not isinstance(queries, np.ndarray) or queries.ndim != 2 or queries.dtype.kind not in "biuf":
+        raise DataError(WHAT, found=described(given), wanted=wanted)
+    if queries.shape[1] != num_features:
+        raise DataError(WHAT, found=described(queries), wanted=wanted)
+    return queries
+
+
+def _check_finite(queries_NF: NDArray[Any]) -> None:
+    if not (finite_N := np.isfinite(queries_NF).all(axis=1)).all():
+        row = int(np.argmin(finite_N))
+        value = queries_NF[row][~np.isfinite(queries_NF[row])][0]
+        raise DataError(WHAT, found=f"the value {value} in row {row}", wanted="finite values")

@@ -1,0 +1,171 @@
+"""What Predictor takes from Python: every form of its own kind of query, and a clear word about all others."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+
+import owlmine
+from owlmine.data import convert
+from owlmine.data.rows import SparseRows
+from owlmine.errors import OwlmineError
+from owlmine.model.predictor import Predictor
+from owlmine.train import TrainOptions, train
+
+from ..answers import assert_same_answers
+from ..small_models import MODELS, write_jsonl
+
+TEXTS = ["the river and the castle", "pepper"]
+COUNTS = np.zeros((3, 50))
+COUNTS[[0, 0, 1, 2], [3, 20, 7, 44]] = [1, 2, 1, 3]
+ROWS = SparseRows(np.array([0, 2, 3, 4]), np.array([3, 20, 7, 44]), np.array([1, 2, 1, 3], np.float32))
+VECTORS = np.linspace(-1, 1, 18).reshape(2, 9)
+MATRIX = sparse.csr_matrix(COUNTS)
+GOOD = {"text": TEXTS, "sparse": ROWS, "dense": VECTORS.astype(np.float32)}
+DOORS = ["predict", "top", "shortlist", "top_with_probabilities"]
+
+
+@cache
+def model(kind: str) -> Predictor:
+    return owlmine.load(MODELS[kind][0]())
+
+
+def damaged(**changes: Any) -> SparseRows:
+    parts: dict[str, Any] = {"offsets": ROWS.offsets, "indices": ROWS.indices, "values": ROWS.values}
+    return SparseRows(**parts | changes)
+
+
+def with_value(array: Any, place: Any, value: float) -> Any:
+    changed = array.copy()
+    changed[place] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("kind", "queries"),
+    [
+        ("text", tuple(TEXTS)),
+        ("text", np.array(TEXTS)),
+        ("text", np.array(TEXTS, object)),
+        ("text", pd.Series(TEXTS, index=[7, 3])),
+        ("text", pd.Series(TEXTS, dtype="string")),
+        *(("sparse", MATRIX.asformat(form)) for form in ("csr", "csc", "coo", "lil", "dok", "dia", "bsr")),
+        ("sparse", sparse.csr_array(MATRIX).astype(np.int32)),
+        ("sparse", COUNTS),
+        ("sparse", COUNTS.tolist()),
+        ("sparse", damaged(offsets=ROWS.offsets.astype(np.int32), indices=ROWS.indices.astype(np.int16))),
+        ("dense", VECTORS.astype(np.float32).astype(np.float64)),
+        ("dense", torch.from_numpy(VECTORS.astype(np.float32))),
+        ("dense", VECTORS.astype(np.float32).tolist()),
+        ("dense", np.asfortranarray(VECTORS, np.float32)),
+    ],
+)
+def test_queries_in_every_form(kind: str, queries: Any) -> None:
+    predictor = model(kind)
+    found, wanted = (predictor.top(predictor.prepare(given), 4) for given in (queries, GOOD[kind]))
+    assert_same_answers(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "queries", "told"),
+    [
+        ("text", "the river", r"a single string, 'the river'; wanted a list: \[query\]"),
+        ("text", [None], "a list that holds None at 0; wanted .* the model takes text"),
+        ("text", ["a", 0.5], "a list that holds 0.5 at 1"),
+        ("text", np.array(["a", None], object), "an array that holds None at 1"),
+        ("text", pd.Series(["a", None], dtype=object), "a Series that holds None at 1"),
+        ("text", MATRIX, r"a SciPy matrix of shape \(3, 50\)"),
+        ("text", VECTORS, r"an array of shape \(2, 9\) and type float64"),
+        ("text", ROWS, "SparseRows of 3 rows"),
+        ("text", None, "None; wanted"),
+        ("text", iter(TEXTS), "a list_iterator"),
+        ("sparse", TEXTS, "a list that holds 'the river and the castle' at 0; wanted sparse vectors of 50 features"),
+        ("sparse", MATRIX[:, :4], r"a SciPy matrix of shape \(3, 4\)"),
+        ("sparse", VECTORS, r"an array of shape \(2, 9\)"),
+        ("sparse", [[1.0], [1.0, 2.0]], "rows of different lengths"),
+        ("sparse", with_value(COUNTS, (1, 2), np.nan), "the value nan in row 1"),
+        ("sparse", sparse.csr_matrix(with_value(COUNTS, (2, 2), np.inf)), "the value inf in row 2"),
+        ("dense", TEXTS, "a list that holds 'the river and the castle' at 0; wanted dense vectors of width 9"),
+        ("dense", MATRIX[:, :9], r"a SciPy matrix of shape \(3, 9\)"),
+        ("dense", VECTORS[0], r"an array of shape \(9,\)"),
+        ("dense", VECTORS.astype(object), r"an array of shape \(2, 9\) and type object"),
+        ("dense", [[None] * 9], r"a list that holds \[None"),
+        ("dense", with_value(VECTORS, (1, 2), np.nan), "the value nan in row 1; wanted finite values"),
+        ("dense", VECTORS * 1e300, "the value -inf in row 0"),
+    ],
+)
+def test_what_a_model_does_not_take_is_named(kind: str, queries: Any, told: str) -> None:
+    with pytest.raises(OwlmineError, match=f"queries: found .*{told}"):
+        model(kind).predict(queries)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (damaged(offsets=np.array([0, 2, -(10**8), 4])), "offsets that fall from 2 to -100000000 at row 1"),
+        (damaged(offsets=np.array([0, 2, 3, 10**9])), "a last offset of 1000000000"),
+        (damaged(indices=np.array([3, 50, 7, 44])), "id 50 in row 0"),
+        (damaged(indices=np.array([3, 20, -(10**8), 44])), "id -100000000 in row 1"),
+        (damaged(values=np.array([1, 2, 1, np.nan], np.float32)), "nan in row 2"),
+        (damaged(values=np.array([1, 2, 1, 1e300])), "inf in row 2"),
+        (damaged(values=np.ones(3, np.float32)), "3 values for 4 ids"),
+        (damaged(offsets=[0, 2, 3, 4]), "offsets in a list"),
+    ],
+)
+@pytest.mark.parametrize("door", DOORS)
+def test_damaged_rows_reach_no_compiled_code(rows: SparseRows, told: str, door: str) -> None:
+    with pytest.raises(OwlmineError, match=f"queries: found .*{told}"):
+        getattr(model("sparse"), door)(rows, 3)
+
+
+@pytest.mark.parametrize("door", ["top", "shortlist", "top_with_probabilities"])
+def test_prepared_queries_are_of_the_kind_of_the_model(door: str) -> None:
+    cases: list[tuple[str, Any]] = [("text", TEXTS), ("sparse", VECTORS), ("dense", ROWS), ("dense", VECTORS[:, :3])]
+    for kind, features in cases:
+        with pytest.raises(OwlmineError, match=r"queries: found .*wanted"):
+            getattr(model(kind), door)(features, 1)
+    with pytest.raises(OwlmineError, match="the value nan in row 0"):
+        getattr(model("dense"), door)(with_value(VECTORS, (0, 0), np.nan), 1)
+
+
+def test_scores_that_are_not_finite_are_refused() -> None:
+    huge = np.full((2, 9), 3e38, np.float32)
+    huge[0] = 1
+    with pytest.raises(OwlmineError, match="a score of query 1 that is not finite"):
+        model("dense").predict(huge)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True, "3", None])
+@pytest.mark.parametrize("door", DOORS)
+def test_k_is_a_whole_number_of_1_or_more(k: Any, door: str) -> None:
+    with pytest.raises(OwlmineError, match=r"k: found .*; wanted a whole number of 1 or more"):
+        getattr(model("dense"), door)(GOOD["dense"], k)
+
+
+@pytest.mark.parametrize("recipe", ["single", "best"])
+def test_fewer_classes_than_asked_for_are_all_listed(recipe: str, tmp_path: Path) -> None:
+    rows = [{"text": f"{('red', 'blue')[n % 2]} thing {n % 5}", "labels": [("r", "b")[n % 2]]} for n in range(60)]
+    data = tmp_path / "data"
+    data.mkdir()
+    write_jsonl(data / "train.jsonl", rows)
+    options = TrainOptions(recipe=recipe, dim=8, epochs=1, batch_size=10, device="cpu", validation=0.2)
+    predictor = train(convert(data, tmp_path / "store"), tmp_path / "model", options)
+    (found,) = predictor.predict(["a red thing"])
+    assert {one.key for one in found} == {"r", "b"}
+    features = predictor.prepare(["a red thing"])
+    for k in (np.int64(2), 3, 10**9):
+        assert predictor.top(features, k)[1].shape == predictor.shortlist(features, k)[1].shape == (1, 2)
+        assert predictor.top(features, k, among=np.array([1]))[1].tolist() == [[1]]
+
+
+@pytest.mark.parametrize("among", [[], [50], [-1], [0.5], ["a"], 3])
+def test_classes_to_choose_from(among: Any) -> None:
+    with pytest.raises(OwlmineError, match=r"among: found .*wanted ids from 0 to 19"):
+        model("sparse").top(ROWS, 3, among=among)
