@@ -97,7 +97,7 @@ def test_starts_anew_where_both_are_harmed(store: Store, broken_off: Path, whole
 
 
 def test_what_killed_processes_left_is_removed(store: Store, broken_off: Path, whole: dict[str, Any]) -> None:
-    half = (".weights.safetensors.writing", ".best.safetensors.writing", "checkpoints/.step-9.json.writing")
+    half = (".weights.safetensors.writing", ".best.safetensors.writing", "checkpoints/.step-0000000009.json.writing")
     for name in (*half, "checkpoints/step-0000000009.safetensors"):
         (broken_off / name).write_bytes(b"half")
     interrupted(store, broken_off, small_options(), at=12, resume=True)
@@ -134,7 +134,7 @@ def test_no_room_for_checkpoints(store: Store, tmp_path: Path, whole: dict[str, 
 
 
 def test_no_room_for_one_checkpoint_leaves_the_others(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "kept")
+    checkpoints = Checkpoints(tmp_path / "kept", Listener().message)
     for step in (1, 2):
         checkpoints.save(Checkpoint(step, {"w": torch.full((50,), float(step))}, {"n": step}))
     with file_size_limit(1000), pytest.raises(OwlmineError, match="checkpoint of step 3 not written: File too large"):
@@ -244,7 +244,7 @@ def test_last_good_checkpoint_is_kept(store: Store, tmp_path: Path) -> None:
         told = "after step 8 classes holds numbers that are not finite; .*; checkpoints before it are in .*checkpoints"
         with pytest.raises(OwlmineError, match=told):
             train(store, out, options)
-    found, complaints = Checkpoints(out / "checkpoints").newest()
+    found, complaints = Checkpoints(out / "checkpoints", Listener().message).newest()
     assert (found.step, complaints) == (7, [])
     train(store, out, options, resume=True)
     assert torch.isfinite(owlmine.load(out).retriever.classes.weight).all()

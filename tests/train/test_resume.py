@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from pathlib import Path
@@ -14,9 +15,21 @@ import torch
 import owlmine
 from owlmine.data import Store
 from owlmine.errors import OwlmineError
-from owlmine.train import Stopped, train
+from owlmine.model.calibration import Calibration
+from owlmine.model.predictor import Predictor
+from owlmine.train import Stopped, train, trainer
 
-from .runs import STEPS_PER_EPOCH, Listener, contents, interrupted, metrics_of, small_options, stop_after, use_step
+from .runs import (
+    STEPS_PER_EPOCH,
+    Listener,
+    contents,
+    interrupted,
+    metrics_of,
+    signals_to_nobody,
+    small_options,
+    stop_after,
+    use_step,
+)
 
 CHANGES: dict[str, dict[str, Any]] = {
     "sgd": {},
@@ -154,7 +167,6 @@ def test_a_run_out_of_patience_stays_so_when_resumed(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed when it had decided to stop but not yet written the model: it must not train on."""
-    from owlmine.train import trainer
     from owlmine.train.validate import ValidationPart
 
     out, options = tmp_path / "out", small_options(epochs=9.0, patience=1, checkpoint_minutes=1e-9)
@@ -176,11 +188,9 @@ def test_a_run_out_of_patience_stays_so_when_resumed(
 
 def test_killed_while_tidying_up(store: Store, tmp_path: Path) -> None:
     """The model is there; what is left of the run goes, and the model is given."""
-    from owlmine.train import trainer
-
     out, options = tmp_path / "out", small_options(patience=3, checkpoint_minutes=1e-9)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "remove_working_files", lambda folder: None)
+        patch.setattr(trainer, "remove_working_files", lambda folder, tell: None)
         train(store, out, options)
     assert (out / "checkpoints").exists()
     again = train(store, out, options, resume=True)
@@ -228,11 +238,85 @@ def test_a_signal_while_an_epoch_ends(store: Store, tmp_path: Path, place: str) 
     assert contents(out) == contents(tmp_path / "whole")
 
 
-def test_a_signal_in_the_last_step_lets_the_run_finish(store: Store, tmp_path: Path) -> None:
+def test_a_signal_in_the_last_step(store: Store, tmp_path: Path) -> None:
+    """Nothing is left to learn then, and nothing is learned again."""
+    interrupted(store, tmp_path / "out", small_options(epochs=1.0), at=10)
+    listener = Listener()
+    train(store, tmp_path / "out", small_options(epochs=1.0), resume=True, reporter=listener)
+    assert (listener.messages, listener.steps) == (["resumed at step 10 of 10"], [])
+    train(store, tmp_path / "whole", small_options(epochs=1.0))
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def once(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    """SIGTERM comes as a function is entered for the first time from now on."""
+    original, entered = getattr(owner, name), []
+
+    def signalled(*given: Any, **named: Any) -> Any:
+        if not entered:
+            entered.append(name)
+            signal.raise_signal(signal.SIGTERM)
+        return original(*given, **named)
+
+    patch.setattr(owner, name, signalled)
+
+
+AFTER_THE_LAST_STEP = {
+    "ranking": (Predictor, "top", False),
+    "calibration": (Calibration, "fit", False),
+    "card": (trainer, "model_card", True),
+    "saving": (trainer, "save_model", True),
+    "tidying up": (trainer, "remove_working_files", True),
+}
+
+
+@pytest.mark.parametrize("patience", [0, 2])
+@pytest.mark.parametrize("moment", AFTER_THE_LAST_STEP)
+def test_a_signal_after_the_last_step(store: Store, tmp_path: Path, moment: str, patience: int) -> None:
+    """What was learned is kept: resumed, the run takes no further step. One that is being saved is saved."""
+    out, options = tmp_path / "out", small_options(patience=patience)
+    owner, name, saved = AFTER_THE_LAST_STEP[moment]
+    with pytest.MonkeyPatch.context() as patch, signals_to_nobody():
+        once(patch, owner, name)
+        told = f"stopped when the model was finished; it is in {out}" if saved else "stopped before the model was saved"
+        with pytest.raises(Stopped, match=f"^{re.escape(told)}") as stopped:
+            train(store, out, options)
+    assert stopped.value.signal == signal.SIGTERM
+    assert (out / "config.json").exists() == saved
+    listener = Listener()
+    train(store, out, options, resume=True, reporter=listener)
+    assert listener.steps == []
+    train(store, tmp_path / "whole", options)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_killed_after_the_last_step(store: Store, tmp_path: Path) -> None:
+    """What no process can answer to: out of memory, a machine that loses its power."""
+    out = tmp_path / "out"
+
+    def killed(*given: Any) -> None:
+        raise MemoryError
+
     with pytest.MonkeyPatch.context() as patch:
-        stop_after(10, patch)
-        train(store, tmp_path / "out", small_options(epochs=1.0))
-    assert owlmine.load(tmp_path / "out").config["history"][-1]["step"] == 10
+        patch.setattr(Calibration, "fit", killed)
+        with pytest.raises(MemoryError):
+            train(store, out, small_options())
+    listener = Listener()
+    train(store, out, small_options(), resume=True, reporter=listener)
+    assert (listener.messages, listener.steps) == (["resumed at step 20 of 20"], [])
+    train(store, tmp_path / "whole", small_options())
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_signal_at_the_warm_start(store: Store, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch, signals_to_nobody():
+        once(patch, trainer, "warm_start")
+        with pytest.raises(Stopped, match=r"^stopped before the first step; go on with --resume"):
+            train(store, out, small_options())
+    train(store, out, small_options(), resume=True)
+    train(store, tmp_path / "whole", small_options())
+    assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_trains_outside_the_main_thread(store: Store, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from owlmine.model.whole_files import TensorFile, write_tensors, write_text
 
 _KEPT = 2
 _NAME = re.compile(r"step-(\d{10})\.json")
+# All that a run ever writes here; the hidden names are those of files that are not yet whole.
+_OURS = re.compile(r"(step-\d{10})\.(?:json|safetensors)|\.step-\d{10}\.(?:json|safetensors)\.writing")
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,15 @@ class FoundCheckpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run. A checkpoint counts once its small ``.json`` is there; that is written last."""
+    """The checkpoints of one run. A checkpoint counts once its small ``.json`` is there; that is written last.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    The folder may be a link to another disk and may hold files of others, which are left alone. ``tell`` is told once
+    where old checkpoints cannot be removed.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+        self._folder, self._tell = folder, tell
+        self._told = False
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Raises OwlmineError where the disk does not take it; older checkpoints are untouched then."""
@@ -53,7 +62,9 @@ class Checkpoints:
             told = {"step": checkpoint.step, "sha256": sha256_of(tensors), "state": checkpoint.state}
             write_text(self._folder / f"{name}.json", json.dumps(told | {"checksum": meta_checksum(told)}))
         except OSError as error:
-            self._remove(checkpoint.step)
+            with suppress(OSError):
+                (self._folder / f"{name}.json").unlink(missing_ok=True)
+                tensors.unlink(missing_ok=True)
             reason = error.strerror or error
             raise OwlmineError(f"{self._folder}: checkpoint of step {checkpoint.step} not written: {reason}") from error
         self._remove_all_but(self._steps()[:_KEPT])
@@ -69,13 +80,14 @@ class Checkpoints:
         return None, complaints
 
     def remove_all(self) -> None:
-        if self._folder.exists():
-            self._remove_all_but([])
+        self._remove_all_but([])
+        # A link stays, and so does a folder that holds something else.
+        with suppress(OSError):
             self._folder.rmdir()
 
     def _steps(self) -> list[int]:
         """Newest first."""
-        matches = (_NAME.fullmatch(file.name) for file in self._folder.glob("step-*.json"))
+        matches = (_NAME.fullmatch(file.name) for file in self._folder.glob("step-*.json") if file.is_file())
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
     def _read(self, step: int) -> FoundCheckpoint:
@@ -87,16 +99,16 @@ class Checkpoints:
             raise ValueError("its tensors have changed")
         return FoundCheckpoint(told["step"], TensorFile(file), told["state"])
 
-    def _remove(self, step: int) -> None:
-        # The description first: without it the tensors no longer count.
-        for suffix in ("json", "safetensors"):
-            (self._folder / f"step-{step:010d}.{suffix}").unlink(missing_ok=True)
-
     def _remove_all_but(self, steps: list[int]) -> None:
-        """Older checkpoints, and whatever a killed process has left behind."""
-        for old in set(self._steps()) - set(steps):
-            self._remove(old)
+        """Older checkpoints, and what a killed process has left behind. What cannot be removed takes room, no more."""
         kept = {f"step-{step:010d}" for step in steps}
-        for leftover in self._folder.iterdir():
-            if leftover.stem not in kept:
-                leftover.unlink()
+        try:
+            matches = [(file, _OURS.fullmatch(file.name)) for file in self._folder.glob("*step-*")]
+            # By name, so that a description goes first: without it the tensors no longer count.
+            for leftover in sorted(file for file, match in matches if match and match[1] not in kept):
+                if leftover.is_file():
+                    leftover.unlink()
+        except OSError as error:
+            if not self._told:
+                self._tell(f"{self._folder}: old checkpoints cannot be removed: {error.strerror}")
+            self._told = True
