@@ -18,6 +18,7 @@ from owlmine.data import Store, convert
 from owlmine.errors import DataError, OwlmineError
 from owlmine.train import TrainOptions, train
 from owlmine.train.checkpoint import Checkpoint, Checkpoints
+from owlmine.train.progress import Clock
 from owlmine.train.step import TrainingStep
 
 from .runs import Listener, contents, file_size_limit, interrupted, small_options, use_step
@@ -110,6 +111,76 @@ def test_what_killed_processes_left_is_removed(store: Store, broken_off: Path, w
     assert contents(broken_off) == whole
 
 
+def test_what_others_left_among_checkpoints_stays(store: Store, broken_off: Path, whole: dict[str, Any]) -> None:
+    """Folders, even of a checkpoint's name, and files whose names are not quite those of checkpoints."""
+    folder = broken_off / "checkpoints"
+    for name in ("mine/step-0000000001.json", "step-0000000007.json/note", "step-0000000010.safetensors/note"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text("mine")
+    for name in (
+        "notes.txt",
+        "step-9.json",
+        "step-0000000009.json.gz",
+        "my-step-0000000009.json",
+        ".step-9.json.writing",
+    ):
+        (folder / name).write_text("mine")
+    before = {file for file in folder.rglob("*") if file.is_file()} - {
+        *files_of(broken_off, 6),
+        *files_of(broken_off, 8),
+    }
+    listener = Listener()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Clock, "checkpoint_due", lambda self, minutes: True)
+        train(store, broken_off, small_options(), resume=True, reporter=listener)
+    assert {file for file in folder.rglob("*") if file.is_file()} == before
+    expected = contents(broken_off)
+    expected["files"].remove("checkpoints")
+    assert expected == whole
+    assert listener.messages[0] == "resumed at step 8 of 20"
+    assert ["checkpoint of step 10 not written" in message for message in listener.messages[1:]] == [True]
+
+
+def test_checkpoints_on_another_disk(store: Store, broken_off: Path, tmp_path: Path, whole: dict[str, Any]) -> None:
+    """Through a link, which stays, and so does what else is kept there."""
+    elsewhere = shutil.move(broken_off / "checkpoints", tmp_path / "elsewhere")
+    (elsewhere / "mine").write_text("mine")
+    (broken_off / "checkpoints").symlink_to(elsewhere)
+    interrupted(store, broken_off, small_options(), at=12, resume=True)
+    assert sorted(file.name for file in elsewhere.glob("*.json")) == ["step-0000000008.json", "step-0000000012.json"]
+    listener = Listener()
+    train(store, broken_off, small_options(), resume=True, reporter=listener)
+    assert listener.messages == ["resumed at step 12 of 20"]
+    assert [file.name for file in elsewhere.iterdir()] == ["mine"]
+    (broken_off / "checkpoints").unlink()
+    assert contents(broken_off) == whole
+
+
+def test_checkpoints_that_cannot_be_removed(
+    store: Store, broken_off: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that has become read-only: told once, and the run ends as it would have."""
+    unlink = Path.unlink
+
+    def read_only(file: Path, missing_ok: bool = False) -> None:
+        if file.parent.name == "checkpoints":
+            raise OSError(errno.EROFS, "Read-only file system")
+        unlink(file, missing_ok=missing_ok)
+
+    listener = Listener()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", read_only)
+        patch.setattr(Clock, "checkpoint_due", lambda self, minutes: True)
+        train(store, broken_off, small_options(), resume=True, reporter=listener)
+    assert listener.messages == [
+        "resumed at step 8 of 20",
+        f"{broken_off / 'checkpoints'}: old checkpoints cannot be removed: Read-only file system; training goes on",
+        f"{broken_off}: files that only the run needed cannot be removed: Read-only file system",
+    ]
+    shutil.rmtree(broken_off / "checkpoints")
+    assert contents(broken_off) == whole
+
+
 def test_a_folder_in_which_nothing_was_finished_is_free(store: Store, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".run.json.writing").write_text("{")
@@ -134,7 +205,7 @@ def test_no_room_for_checkpoints(store: Store, tmp_path: Path, whole: dict[str, 
 
 
 def test_no_room_for_one_checkpoint_leaves_the_others(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "kept", Listener().message)
+    checkpoints = Checkpoints(tmp_path / "kept")
     for step in (1, 2):
         checkpoints.save(Checkpoint(step, {"w": torch.full((50,), float(step))}, {"n": step}))
     with file_size_limit(1000), pytest.raises(OwlmineError, match="checkpoint of step 3 not written: File too large"):
@@ -244,7 +315,7 @@ def test_last_good_checkpoint_is_kept(store: Store, tmp_path: Path) -> None:
         told = "after step 8 classes holds numbers that are not finite; .*; checkpoints before it are in .*checkpoints"
         with pytest.raises(OwlmineError, match=told):
             train(store, out, options)
-    found, complaints = Checkpoints(out / "checkpoints", Listener().message).newest()
+    found, complaints = Checkpoints(out / "checkpoints").newest()
     assert (found.step, complaints) == (7, [])
     train(store, out, options, resume=True)
     assert torch.isfinite(owlmine.load(out).retriever.classes.weight).all()

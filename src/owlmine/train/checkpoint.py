@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,13 +43,11 @@ class FoundCheckpoint:
 class Checkpoints:
     """The checkpoints of one run. A checkpoint counts once its small ``.json`` is there; that is written last.
 
-    The folder may be a link to another disk and may hold files of others, which are left alone. ``tell`` is told once
-    where old checkpoints cannot be removed.
+    The folder may be a link to another disk and may hold files of others, which are left alone.
     """
 
-    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
-        self._folder, self._tell = folder, tell
-        self._told = False
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Raises OwlmineError where the disk does not take it; older checkpoints are untouched then."""
@@ -67,7 +64,6 @@ class Checkpoints:
                 tensors.unlink(missing_ok=True)
             reason = error.strerror or error
             raise OwlmineError(f"{self._folder}: checkpoint of step {checkpoint.step} not written: {reason}") from error
-        self._remove_all_but(self._steps()[:_KEPT])
 
     def newest(self) -> tuple[FoundCheckpoint | None, list[str]]:
         """The newest good checkpoint, and what was wrong with newer ones."""
@@ -79,7 +75,12 @@ class Checkpoints:
                 complaints.append(f"checkpoint of step {step:,} is damaged ({error})")
         return None, complaints
 
+    def remove_old(self) -> None:
+        """All but the newest, and what killed processes have left behind. Raises OSError where the disk keeps them."""
+        self._remove_all_but(self._steps()[:_KEPT])
+
     def remove_all(self) -> None:
+        """Raises OSError where the disk keeps them."""
         self._remove_all_but([])
         # A link stays, and so does a folder that holds something else.
         with suppress(OSError):
@@ -100,15 +101,9 @@ class Checkpoints:
         return FoundCheckpoint(told["step"], TensorFile(file), told["state"])
 
     def _remove_all_but(self, steps: list[int]) -> None:
-        """Older checkpoints, and what a killed process has left behind. What cannot be removed takes room, no more."""
         kept = {f"step-{step:010d}" for step in steps}
-        try:
-            matches = [(file, _OURS.fullmatch(file.name)) for file in self._folder.glob("*step-*")]
-            # By name, so that a description goes first: without it the tensors no longer count.
-            for leftover in sorted(file for file, match in matches if match and match[1] not in kept):
-                if leftover.is_file():
-                    leftover.unlink()
-        except OSError as error:
-            if not self._told:
-                self._tell(f"{self._folder}: old checkpoints cannot be removed: {error.strerror}")
-            self._told = True
+        matches = [(file, _OURS.fullmatch(file.name)) for file in self._folder.glob("*step-*")]
+        # By name, so that a description goes first: without it the tensors no longer count.
+        for leftover in sorted(file for file, match in matches if match and match[1] not in kept):
+            if leftover.is_file():
+                leftover.unlink()

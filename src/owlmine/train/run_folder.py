@@ -89,14 +89,14 @@ def finished_before(store: Store, out: Path, options: TrainOptions, tell: Callab
 
 def remove_working_files(out: Path, tell: Callable[[str], None]) -> None:
     """What only an unfinished run needs. What cannot be removed is told and stays: the model is finished."""
-    Checkpoints(out / "checkpoints", tell).remove_all()
+    checkpoints, best = Checkpoints(out / "checkpoints"), BestWeights(out / "best.safetensors")
+    for remove in (checkpoints.remove_all, best.remove, lambda: remove_unfinished(out)):
+        try:
+            remove()
+        except OSError as error:
+            tell(f"{out}: files that only the run needed cannot be removed: {error.strerror}")
     if (out / MEMBERS).is_dir():
         shutil.rmtree(out / MEMBERS, ignore_errors=True)
-    try:
-        BestWeights(out / "best.safetensors").remove()
-        remove_unfinished(out)
-    except OSError as error:
-        tell(f"{out}: files of the finished run cannot be removed: {error.strerror}")
 
 
 def is_free(out: Path) -> bool:

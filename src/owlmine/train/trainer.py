@@ -70,7 +70,8 @@ class Trainer:
         # Double precision: the sum of an epoch's losses must not depend on how many steps an epoch has.
         self._epoch_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._seconds_before = 0.0
-        self._checkpoints = Checkpoints(out / "checkpoints", reporter.message)
+        self._checkpoints = Checkpoints(out / "checkpoints")
+        self._keeps_old = False
         self._events: EventFile | None = None
 
     def run(self, *, resume: bool, stop: StopSignal) -> Predictor:
@@ -244,6 +245,15 @@ class Trainer:
             self._checkpoints.save(Checkpoint(self.step, self._all_tensors(), self._state()))
         except OwlmineError as error:
             self.reporter.message(f"{error}; training goes on, the checkpoint before it stays")
+            return
+        try:
+            self._checkpoints.remove_old()
+        except OSError as error:
+            if not self._keeps_old:
+                self.reporter.message(
+                    f"{self.out / 'checkpoints'}: old checkpoints cannot be removed: {error.strerror}; training goes on"
+                )
+            self._keeps_old = True
 
     def _write_metrics(self) -> None:
         """The whole file each time: it is small, and so it is right after a resume and after a full disk."""
