@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ import torch
 import owlmine
 from owlmine.data import Store, convert
 from owlmine.errors import DataError, OwlmineError
-from owlmine.train import TrainOptions, train
+from owlmine.train import NotFinite, TrainOptions, train
 from owlmine.train.checkpoint import Checkpoint, Checkpoints
 from owlmine.train.progress import Clock
 from owlmine.train.step import TrainingStep
@@ -336,12 +337,52 @@ def test_poisoned_weights_are_no_model(store: Store, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "config.json").exists()
 
 
-def test_huge_feature_values(tmp_path: Path) -> None:
-    """Finite as they are, without bound once multiplied."""
-    vectors = np.full((60, 3), 3e38, np.float32)
-    store = convert({"train": (vectors, [[i % 6] for i in range(60)])}, tmp_path / "store")
-    with pytest.raises(OwlmineError, match=r"loss of step 2 is not a finite number; .* look for huge feature values"):
-        train(store, tmp_path / "out", small_options(pool=3, kind="linear", validation=0.0))
+@pytest.mark.parametrize("kind", ["embedding", "linear"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("values", "row", "told"),
+    [
+        ([1e30] * 60, 0, "a feature of size 1e+30; wanted at most 1e+15; scale the features down"),
+        ([1.0] * 41 + [-1e16] + [1.0] * 18, 41, "a feature of size 1e+16; wanted at most 1e+15"),
+        ([1e-20] * 60, None, "no feature larger than 1e-20; wanted at least 1e-12; scale the features up"),
+    ],
+    ids=["huge", "huge in a row", "tiny"],
+)
+def test_feature_values_without_sense(
+    tmp_path: Path, kind: str, sparse: bool, values: list[float], row: int | None, told: str
+) -> None:
+    """Finite as they are; their squares are not, or vanish, and all scores would be 0."""
+    if sparse:
+        # Numbers that are all whole would be counts, and be weighted.
+        lines = [f"{i % 6} {i % 3}:{value:g} {(i + 1) % 3}:{min(value, 0.5):g}" for i, value in enumerate(values)]
+        (tmp_path / "train.txt").write_text("\n".join(["60 3 6", *lines]) + "\n")
+        store = convert(tmp_path / "train.txt", tmp_path / "store")
+    else:
+        vectors = np.tile(np.array(values, np.float32)[:, None], 3)
+        store = convert({"train": (vectors, [[i % 6] for i in range(60)])}, tmp_path / "store")
+    place = "train" if row is None else rf"train, row {row} \(from 0\)"
+    with pytest.raises(DataError, match=f"^store: {place}: found {re.escape(told)}"):
+        train(store, tmp_path / "out", small_options(pool=3, kind=kind, validation=0.0))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"class_rate": 1e30}, r"by step 10 \d+ class vectors have become 0: their lengths overflow; lower the rates"),
+        ({"feature_rate": 1e30}, "after step 10 the vectors of queries are 0: their lengths overflow; lower the rates"),
+        ({"map_rate": 1e30}, "after step 10 the vectors of queries are 0: their lengths overflow; lower the rates"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("loss", ["bowl", "mined-softmax", "softmax", "negative-sampling-bowl"])
+def test_rates_that_leave_no_scores(
+    store: Store, tmp_path: Path, changes: dict[str, Any], told: str, loss: str
+) -> None:
+    """Numbers that are finite all the time, and a loss that never changes: the first epoch tells."""
+    with pytest.raises(NotFinite, match=told):
+        train(store, tmp_path / "out", small_options(loss=loss, **changes))
+    assert not (tmp_path / "out" / "config.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from owlmine.model.predictor import Predictor
 from owlmine.train.composed import ComposedRun
 from owlmine.train.composition import composition, without_open_sizes
 from owlmine.train.event_file import require_tensorboard
-from owlmine.train.finite import NotFinite
+from owlmine.train.finite import NotFinite, require_workable_values
 from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Progress, Reporter
 from owlmine.train.reporters import SilentReporter
@@ -62,6 +62,7 @@ def train(
 def _run(
     store: Store, out: Path, options: TrainOptions, reporter: Reporter, name: str, *, resume: bool, stop: StopSignal
 ) -> Predictor:
+    require_workable_values(store, name=name)
     try:
         parts = composition(
             options,

@@ -25,7 +25,7 @@ from owlmine.train.card import model_card
 from owlmine.train.checkpoint import Checkpoint, Checkpoints, FoundCheckpoint
 from owlmine.train.choose_step import choose_step
 from owlmine.train.event_file import FOLDER, EventFile
-from owlmine.train.finite import NotFinite, first_not_finite
+from owlmine.train.finite import NotFinite, first_not_finite, has_directions, num_without_direction
 from owlmine.train.optimizers import rate_factor
 from owlmine.train.options import TrainOptions
 from owlmine.train.pool_growth import LOOK_EVERY, PoolGrowth, pool_growth
@@ -37,6 +37,8 @@ from owlmine.train.warm_start import warm_start
 
 # Steps between looks at the loss: each look waits for the device.
 _LOOK_EVERY = 50
+# Points of train whose vectors are looked at for as much as one that is not 0.
+_PROBE = 256
 # Where a signal found a run that has nothing left to learn.
 _UNSAVED = "before the model was saved"
 
@@ -72,12 +74,14 @@ class Trainer:
         self._seconds_before = 0.0
         self._checkpoints = Checkpoints(out / "checkpoints")
         self._keeps_old = False
+        self._without_direction = 0
         self._events: EventFile | None = None
 
     def run(self, *, resume: bool, stop: StopSignal) -> Predictor:
         """Trains to the end and leaves the model in the folder."""
         with working_in(self.out):
             self._start(resume=resume, stop=stop)
+            self._without_direction = num_without_direction(self.model)
             with ExitStack() as open_now:
                 if self.options.tensorboard:
                     events = EventFile(self.out / FOLDER, after_step=self.step, complain=self.reporter.message)
@@ -131,6 +135,7 @@ class Trainer:
             self._look_for_harm(int(bad))
             self._look(clock, float(self._epoch_loss) / ((self.step - 1) % len(self.batches) + 1))
             if epoch_ends:
+                self._look_at_weights()
                 self._epoch_ended(clock)
             # Read once: a signal that comes later must find a checkpoint of its own.
             asked = stop.number
@@ -178,6 +183,12 @@ class Trainer:
         """A loss tells of its own step's update only in the next step, which may never come."""
         if (name := first_not_finite(self.model)) is not None:
             raise self._harmed(f"after step {self.step:,} {name} holds numbers that are not finite")
+        if self.model.shape.kind == "linear":  # whose classes begin at 0, and whose queries are as they are given
+            return
+        if (lost := num_without_direction(self.model) - self._without_direction) > 0:
+            raise self._harmed(f"by step {self.step:,} {lost:,} class vectors have become 0: their lengths overflow")
+        if not has_directions(self.model, self.store["train"].batch(self.validation.train_rows[:_PROBE])):
+            raise self._harmed(f"after step {self.step:,} the vectors of queries are 0: their lengths overflow")
 
     def _harmed(self, what: str) -> NotFinite:
         folder = self.out / "checkpoints"
