@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import threading
@@ -18,6 +19,7 @@ from owlmine.errors import OwlmineError
 from owlmine.model.calibration import Calibration
 from owlmine.model.predictor import Predictor
 from owlmine.train import Stopped, train, trainer
+from owlmine.train.optimizers import RowSGD
 
 from .runs import (
     STEPS_PER_EPOCH,
@@ -122,6 +124,45 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(store: Store, tmp_path:
         train(store, tmp_path / "out", small_options(epochs=1.5))
     told = [record["loss"] for record in metrics_of(tmp_path / "out")]
     assert told == pytest.approx([sum(losses[:10]) / 10, sum(losses[10:]) / 5])
+
+
+def test_steps_are_numbered_and_know_how_far_the_run_is(store: Store, tmp_path: Path) -> None:
+    """Random draws go by the number, step sizes by the progress; both go on in a resumed run."""
+    from owlmine.train.step import TrainingStep
+
+    asked: list[tuple[int, float]] = []
+
+    class Watched(TrainingStep):
+        def __call__(self, batch: Any, *, number: int, progress: float) -> Any:
+            asked.append((number, progress))
+            if number == 6:
+                signal.raise_signal(signal.SIGTERM)
+            return super().__call__(batch, number=number, progress=progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        use_step(Watched, patch)
+        with pytest.raises(Stopped):
+            train(store, tmp_path / "out", small_options())
+        train(store, tmp_path / "out", small_options(), resume=True)
+    assert asked == [(number, number / 20) for number in range(20)]
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_step_sizes_fall_by_the_schedule(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    """Those that reach the tables: of the class and feature rates, the share that is due."""
+    taken: list[float] = []
+    step = RowSGD.step
+    monkeypatch.setattr(RowSGD, "step", lambda self, rate: taken.append(rate) or step(self, rate))
+    train(store, tmp_path / "out", small_options(schedule=schedule))
+    shares = {
+        "linear": [1 - number / 20 for number in range(20)],
+        "cosine": [(1 + math.cos(math.pi * number / 20)) / 2 for number in range(20)],
+        "constant": [1.0] * 20,
+    }
+    assert taken[::2] == pytest.approx([0.05 * share for share in shares[schedule]])
+    assert taken[1::2] == pytest.approx([1.0 * share for share in shares[schedule]])
 
 
 def test_metrics_after_a_resume(store: Store, tmp_path: Path) -> None:
