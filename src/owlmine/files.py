@@ -50,8 +50,9 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
                 temporary.replace(path)
             else:
                 _take_free_name(temporary, path)
-    finally:
+    except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 
@@ -121,6 +122,8 @@ def _take_free_name(temporary: Path, path: Path) -> None:
         # An empty file takes the name, and ours its place: that works on every file system.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         temporary.replace(path)
+    else:
+        temporary.unlink()
 
 
 class NewFolder:

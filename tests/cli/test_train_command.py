@@ -97,6 +97,75 @@ def test_signals_checkpoint_and_resume(store: Store, tmp_path: Path, owlmine_com
     assert contents(out) == contents(tmp_path / "whole")
 
 
+SIGNALLED = """
+import os, sys
+from owlmine.cli import main
+from owlmine.model.calibration import Calibration
+
+fit, number, calls = Calibration.fit, int(sys.argv.pop(1)), int(sys.argv.pop(1))
+
+def signalled(*given):
+    global calls
+    calls -= 1
+    if calls == 0:
+        os.kill(os.getpid(), number)
+    return fit(*given)
+
+Calibration.fit = signalled
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "calls", "number"),
+    [
+        ("single", 1, signal.SIGINT),
+        ("single", 1, signal.SIGTERM),
+        # Two models of a rehearsal, the rehearsal itself, and models that have no points to be calibrated on.
+        ("best", 2, signal.SIGTERM),
+        ("best", 3, signal.SIGINT),
+    ],
+)
+def test_signals_while_probabilities_are_fitted(
+    store: Store, tmp_path: Path, owlmine_command: Command, recipe: str, calls: int, number: signal.Signals
+) -> None:
+    """After the last step of training, which must not be lost."""
+    chosen = (*SMALL, "--epochs", "2", "--validation", "0.1", "--recipe", recipe)
+    chosen += ("--heads", "2") if recipe == "best" else ()
+    command = ("train", str(store.path), "--out", str(tmp_path / "out"), *chosen)
+    killed = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, str(int(number)), str(calls), *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert killed.returncode == 128 + number, killed.stderr
+    assert re.search("^stopped .*; go on with --resume$", one_error_line(killed.stderr))
+    assert not (tmp_path / "out" / "config.json").exists()
+    done = owlmine_command(*command, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "loss" not in done.stderr or recipe == "best", "no step is taken again"
+    whole = owlmine_command("train", store.path, "--out", tmp_path / "whole", *chosen)
+    assert whole.returncode == 0, whole.stderr
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_while_data_are_read(tmp_path: Path, number: signal.Signals) -> None:
+    """Before there is a run: nothing to resume, and no silence."""
+    os.mkfifo(tmp_path / "train.txt")
+    process = start(tmp_path / "train.txt", "--out", tmp_path / "out", *SMALL)
+    # Opens when the command does: it now waits for data.
+    with (tmp_path / "train.txt").open("w"):
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, errors
+    assert one_error_line(errors) == "interrupted"
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(("recipe", "reranked"), [((), True), (("--recipe", "single"), False)], ids=["best", "single"])
 def test_the_default_recipe_is_the_best(store: Store, tmp_path: Path, recipe: tuple[str, ...], reranked: bool) -> None:
     brief = ("--dim", "8", "--epochs", "1", "--device", "cpu")

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,26 @@ def test_methods_share_all_but_loss_and_setting(compared: Compared) -> None:
         shared = [{k: v for k, v in r["options"].items() if k not in own} for r in finals if r["seed"] == seed]
         assert len(shared) == 3
         assert all(options == shared[0] for options in shared)
+
+
+def test_each_run_is_trained_with_its_own_setting(compared: Compared) -> None:
+    """That of its method: it walks from the method's own starts, and ends with the best of the method's search."""
+    out, results, _ = compared
+    of_methods = {method["name"]: method for method in results["methods"]}
+    made = list(records(out).values())
+    assert {record["method"] for record in made} == set(of_methods)
+    for record in made:
+        method, options, setting = METHODS[record["method"]], record["options"], record["setting"]
+        assert {name: options[name] for name in setting} == setting
+        assert (options["loss"], options["top"]) == (method.loss, method.top)
+        if record["purpose"] == "final":
+            assert setting == of_methods[method.name]["setting"]
+    for name, method in of_methods.items():
+        tried = [{key: one[key] for key in method["setting"]} for one in method["search"]["tried"]]
+        starts = [asdict(start) for start in METHODS[name].starts]
+        assert tried[:2] == starts or tried[0] == starts[0]
+        searched = [r["setting"] for r in made if r["method"] == name and r["purpose"] == "search"]
+        assert sorted(map(str, searched)) == sorted(map(str, tried))
 
 
 def test_the_best_on_validation_is_chosen(compared: Compared) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from torch.nn import functional
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import SparseTable, Split
 from owlmine.kernels.exclusions import Exclusions
+from owlmine.kernels.pool_rows import pool_rows
+from owlmine.kernels.positives import draw_positives
 from owlmine.losses.modules import PoolLoss
 from owlmine.mining import BatchPool
 from owlmine.mining.permutation import permuted
 from owlmine.model import ModelShape, Retriever
+from owlmine.model.encoder import query_batch
 from owlmine.train.choose_step import HostStep, choose_step
 from owlmine.train.class_sides import BlockedPoolSide, PoolSide, StepInputs, pool_side
 from owlmine.train.fused_step import FusedStep, why_not_fused
@@ -212,6 +216,119 @@ def _by_autograd(
     assert queries.grad is not None
     assert classes.grad is not None
     return losses.detach(), queries.grad, classes.grad
+
+
+@pytest.mark.parametrize("exclude_known", [True, False])
+@pytest.mark.parametrize(
+    "chosen",
+    [{"top": 1}, {"top": 3, "loss": "mined-softmax", "scale": 5.0}, {"loss": "softmax", "scale": 5.0}],
+    ids=lambda chosen: chosen.get("loss", "bowl"),
+)
+def test_known_labels_are_left_out_or_not(chosen: dict[str, Any], exclude_known: bool, device: str) -> None:
+    """Points have many labels, of which only the first has a weight: that is the positive of both steps."""
+    split = _split(labels_each=15)
+    weights = np.tile(np.array([1] + [0] * 14, np.float32), NUM_POINTS)
+    split.labels = SparseTable(split.labels.offsets, split.labels.indices, weights)
+    options = _options(exclude_known=exclude_known, **chosen)
+    shape, rows = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), np.arange(20)
+    losses = {}
+    for known in (True, False):
+        model = Retriever.new(shape, seed=0, device=device)
+        plain = TrainingStep(model, replace(options, exclude_known=known))
+        losses[known] = float(plain(split.batch(rows), number=0, progress=0.0))
+    assert losses[True] < 0.985 * losses[False]
+    fused = FusedStep(Retriever.new(shape, seed=0, device=device), options, split)
+    # Operands are rounded to bfloat16 here.
+    assert float(fused(rows, number=0, progress=0.0)) == pytest.approx(losses[exclude_known], rel=0.005)
+
+
+@pytest.mark.parametrize("chosen", [{"top": 1}, {"top": 3, "loss": "mined-softmax", "scale": 5.0}], ids=str)
+def test_the_hardest_are_those_of_the_whole_pool(chosen: dict[str, Any], device: str) -> None:
+    """The pool is the beginning of the step's permutation; with half of it the loss would be lower."""
+    width, split = 24, _split()
+    options = _options(pool=width, **chosen)
+    model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
+    objective = make_objective(options, model.classes)
+    assert isinstance(objective, PoolObjective)
+    batch = split.batch(np.arange(20))
+    positives = torch.from_numpy(batch.labels.indices.astype(np.int64)).to(device)
+    units = model.encode(query_batch(batch.queries, model.device))
+    scores = units @ model.classes.weight.T
+    own = scores.gather(1, positives[:, None])[:, 0]
+    learn, wanted = FusedStep(model, options, split), {}
+    for number in range(2):
+        key = step_seed(options.seed, 3 * number + 1) & 0xFFFFFFFF
+        pool = permuted(torch.arange(width), key=key, num_classes=NUM_CLASSES).to(device)
+        for size in (width, width // 2):
+            rivals = scores[:, pool[:size]].masked_fill(pool[:size] == positives[:, None], -torch.inf)
+            hardest = rivals.topk(options.top, dim=1).values
+            wanted[number, size] = float(objective.loss.of_each_point(own, hardest, None).mean())
+    assert wanted[0, width // 2] < 0.97 * wanted[0, width]
+    assert wanted[1, width] != wanted[0, width]
+    for number in range(2):
+        learn = FusedStep(Retriever.new(model.shape, seed=0, device=device), options, split)
+        # Which are the hardest is found in bfloat16.
+        assert float(learn(np.arange(20), number=number, progress=0.0)) == pytest.approx(
+            wanted[number, width], rel=0.01
+        )
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"loss": "negative-sampling-bowl"}, {"loss": "bowl", "top": 2, "tail": 0.01}], ids=str
+)
+def test_each_class_of_the_pool_moves(chosen: dict[str, Any], device: str) -> None:
+    width = 24
+    model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
+    before = model.classes.weight.clone()
+    options, split = _options(pool=width, batch_size=8, **chosen), _split()
+    FusedStep(model, options, split)(np.arange(8), number=0, progress=0.0)
+    pool = permuted(torch.arange(width), key=step_seed(options.seed, 1) & 0xFFFFFFFF, num_classes=NUM_CLASSES)
+    positives = split.batch(np.arange(8)).labels.indices.tolist()
+    moved = (model.classes.weight != before).any(dim=1).nonzero()[:, 0].tolist()
+    assert set(moved) == {*pool.tolist(), *positives}
+
+
+def test_each_step_draws_anew(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positives and pools of the same points, in the steps that follow each other."""
+    positives: list[torch.Tensor] = []
+    pools: list[torch.Tensor] = []
+
+    def drawn_positives(*given: Any) -> torch.Tensor:
+        positives.append(draw_positives(*given))
+        return positives[-1]
+
+    def drawn_pool(*given: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        ids_W, rows_WD = pool_rows(*given, **named)
+        pools.append(ids_W)
+        return ids_W, rows_WD
+
+    monkeypatch.setattr("owlmine.train.fused_step.draw_positives", drawn_positives)
+    monkeypatch.setattr("owlmine.train.class_sides.pool_rows", drawn_pool)
+    # A batch that is not full is never recorded as a graph, which would not come by here again.
+    model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
+    learn = FusedStep(model, _options(pool=10, batch_size=NUM_POINTS), _split(labels_each=4))
+    for number in range(6):
+        learn(np.arange(20), number=number, progress=0.0)
+    assert len({tuple(ids.tolist()) for ids in positives}) == 6
+    assert len({tuple(sorted(ids.tolist())) for ids in pools}) == 6
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_step_is_as_large_as_its_progress_leaves_it(schedule: str, device: str) -> None:
+    """At the very end of a run nothing moves any more."""
+    split, shape = _split(), ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM)
+    start = Retriever.new(shape, seed=0, device=device).tensors()
+    moved = []
+    for progress in (0.0, 0.5, 1.0):
+        model = Retriever.new(shape, seed=0, device=device)
+        FusedStep(model, _options(schedule=schedule, feature_rate=0.01), split)(
+            np.arange(20), number=0, progress=progress
+        )
+        moved.append({name: float((tensor - start[name]).norm()) for name, tensor in model.tensors().items()})
+    for name in start:
+        assert moved[2][name] < 1e-5
+        # Class vectors come back to length 1, so that half the step is not quite half the way.
+        assert moved[1][name] == pytest.approx(0.5 * moved[0][name], rel=0.15), name
 
 
 def test_a_bfloat16_table_stays_one(device: str) -> None:

@@ -101,6 +101,20 @@ def interrupted(store: Store, out: Path, options: TrainOptions, *, at: int, resu
 
 
 @contextmanager
+def signals_to_nobody() -> Iterator[None]:
+    """Outside of a run a SIGTERM fails the test, instead of ending its process."""
+
+    def nobody(number: int, frame: object) -> None:
+        raise AssertionError("a signal came that no run listened to")
+
+    before = signal.signal(signal.SIGTERM, nobody)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def file_size_limit(limit: int) -> Iterator[None]:
     """The kernel refuses to write past a size, as it does on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

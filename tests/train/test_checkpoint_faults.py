@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +17,9 @@ import torch
 import owlmine
 from owlmine.data import Store, convert
 from owlmine.errors import DataError, OwlmineError
-from owlmine.train import TrainOptions, train
+from owlmine.train import NotFinite, TrainOptions, train
 from owlmine.train.checkpoint import Checkpoint, Checkpoints
+from owlmine.train.progress import Clock
 from owlmine.train.step import TrainingStep
 
 from .runs import Listener, contents, file_size_limit, interrupted, small_options, use_step
@@ -99,7 +101,7 @@ def test_starts_anew_where_both_are_harmed(store: Store, broken_off: Path, whole
 def test_what_killed_processes_left_is_removed(store: Store, broken_off: Path, whole: dict[str, Any]) -> None:
     half = tuple(
         f"{name}.0123456789abcdef.writing"
-        for name in (".weights.safetensors", ".best.safetensors", "checkpoints/.step-9.json")
+        for name in (".weights.safetensors", ".best.safetensors", "checkpoints/.step-0000000009.json")
     )
     for name in (*half, "checkpoints/step-0000000009.safetensors"):
         (broken_off / name).write_bytes(b"half")
@@ -110,6 +112,76 @@ def test_what_killed_processes_left_is_removed(store: Store, broken_off: Path, w
         *(f"step-{step:010d}.{kind}" for step in (8, 12) for kind in ("json", "safetensors")),
     ]
     train(store, broken_off, small_options(), resume=True)
+    assert contents(broken_off) == whole
+
+
+def test_what_others_left_among_checkpoints_stays(store: Store, broken_off: Path, whole: dict[str, Any]) -> None:
+    """Folders, even of a checkpoint's name, and files whose names are not quite those of checkpoints."""
+    folder = broken_off / "checkpoints"
+    for name in ("mine/step-0000000001.json", "step-0000000007.json/note", "step-0000000010.safetensors/note"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text("mine")
+    for name in (
+        "notes.txt",
+        "step-9.json",
+        "step-0000000009.json.gz",
+        "my-step-0000000009.json",
+        ".step-9.json.writing",
+    ):
+        (folder / name).write_text("mine")
+    before = {file for file in folder.rglob("*") if file.is_file()} - {
+        *files_of(broken_off, 6),
+        *files_of(broken_off, 8),
+    }
+    listener = Listener()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Clock, "checkpoint_due", lambda self, minutes: True)
+        train(store, broken_off, small_options(), resume=True, reporter=listener)
+    assert {file for file in folder.rglob("*") if file.is_file()} == before
+    expected = contents(broken_off)
+    expected["files"].remove("checkpoints")
+    assert expected == whole
+    assert listener.messages[0] == "resumed at step 8 of 20"
+    assert ["checkpoint of step 10 not written" in message for message in listener.messages[1:]] == [True]
+
+
+def test_checkpoints_on_another_disk(store: Store, broken_off: Path, tmp_path: Path, whole: dict[str, Any]) -> None:
+    """Through a link, which stays, and so does what else is kept there."""
+    elsewhere = shutil.move(broken_off / "checkpoints", tmp_path / "elsewhere")
+    (elsewhere / "mine").write_text("mine")
+    (broken_off / "checkpoints").symlink_to(elsewhere)
+    interrupted(store, broken_off, small_options(), at=12, resume=True)
+    assert sorted(file.name for file in elsewhere.glob("*.json")) == ["step-0000000008.json", "step-0000000012.json"]
+    listener = Listener()
+    train(store, broken_off, small_options(), resume=True, reporter=listener)
+    assert listener.messages == ["resumed at step 12 of 20"]
+    assert [file.name for file in elsewhere.iterdir()] == ["mine"]
+    (broken_off / "checkpoints").unlink()
+    assert contents(broken_off) == whole
+
+
+def test_checkpoints_that_cannot_be_removed(
+    store: Store, broken_off: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that has become read-only: told once, and the run ends as it would have."""
+    unlink = Path.unlink
+
+    def read_only(file: Path, missing_ok: bool = False) -> None:
+        if file.parent.name == "checkpoints":
+            raise OSError(errno.EROFS, "Read-only file system")
+        unlink(file, missing_ok=missing_ok)
+
+    listener = Listener()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", read_only)
+        patch.setattr(Clock, "checkpoint_due", lambda self, minutes: True)
+        train(store, broken_off, small_options(), resume=True, reporter=listener)
+    assert listener.messages == [
+        "resumed at step 8 of 20",
+        f"{broken_off / 'checkpoints'}: old checkpoints cannot be removed: Read-only file system; training goes on",
+        f"{broken_off}: files that only the run needed cannot be removed: Read-only file system",
+    ]
+    shutil.rmtree(broken_off / "checkpoints")
     assert contents(broken_off) == whole
 
 
@@ -268,12 +340,52 @@ def test_poisoned_weights_are_no_model(store: Store, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "config.json").exists()
 
 
-def test_huge_feature_values(tmp_path: Path) -> None:
-    """Finite as they are, without bound once multiplied."""
-    vectors = np.full((60, 3), 3e38, np.float32)
-    store = convert({"train": (vectors, [[i % 6] for i in range(60)])}, tmp_path / "store")
-    with pytest.raises(OwlmineError, match=r"loss of step 2 is not a finite number; .* look for huge feature values"):
-        train(store, tmp_path / "out", small_options(pool=3, kind="linear", validation=0.0))
+@pytest.mark.parametrize("kind", ["embedding", "linear"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("values", "row", "told"),
+    [
+        ([1e30] * 60, 0, "a feature of size 1e+30; wanted at most 1e+15; scale the features down"),
+        ([1.0] * 41 + [-1e16] + [1.0] * 18, 41, "a feature of size 1e+16; wanted at most 1e+15"),
+        ([1e-20] * 60, None, "no feature larger than 1e-20; wanted at least 1e-12; scale the features up"),
+    ],
+    ids=["huge", "huge in a row", "tiny"],
+)
+def test_feature_values_without_sense(
+    tmp_path: Path, kind: str, sparse: bool, values: list[float], row: int | None, told: str
+) -> None:
+    """Finite as they are; their squares are not, or vanish, and all scores would be 0."""
+    if sparse:
+        # Numbers that are all whole would be counts, and be weighted.
+        lines = [f"{i % 6} {i % 3}:{value:g} {(i + 1) % 3}:{min(value, 0.5):g}" for i, value in enumerate(values)]
+        (tmp_path / "train.txt").write_text("\n".join(["60 3 6", *lines]) + "\n")
+        store = convert(tmp_path / "train.txt", tmp_path / "store")
+    else:
+        vectors = np.tile(np.array(values, np.float32)[:, None], 3)
+        store = convert({"train": (vectors, [[i % 6] for i in range(60)])}, tmp_path / "store")
+    place = "train" if row is None else rf"train, row {row} \(from 0\)"
+    with pytest.raises(DataError, match=f"^store: {place}: found {re.escape(told)}"):
+        train(store, tmp_path / "out", small_options(pool=3, kind=kind, validation=0.0))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"class_rate": 1e30}, r"by step 10 \d+ class vectors have become 0: their lengths overflow; lower the rates"),
+        ({"feature_rate": 1e30}, "after step 10 the vectors of queries are 0: their lengths overflow; lower the rates"),
+        ({"map_rate": 1e30}, "after step 10 the vectors of queries are 0: their lengths overflow; lower the rates"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("loss", ["bowl", "mined-softmax", "softmax", "negative-sampling-bowl"])
+def test_rates_that_leave_no_scores(
+    store: Store, tmp_path: Path, changes: dict[str, Any], told: str, loss: str
+) -> None:
+    """Numbers that are finite all the time, and a loss that never changes: the first epoch tells."""
+    with pytest.raises(NotFinite, match=told):
+        train(store, tmp_path / "out", small_options(loss=loss, **changes))
+    assert not (tmp_path / "out" / "config.json").exists()
 
 
 @pytest.mark.parametrize(

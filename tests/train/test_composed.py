@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,15 @@ from owlmine.model.heads import join_models
 from owlmine.model.predictor import Predictor
 from owlmine.rerank import LinearRanker, NameMatches
 from owlmine.rerank.name_matches import rarities
-from owlmine.train import Stopped, TrainOptions, choose_mix, fit_reranker, train
+from owlmine.train import Stopped, TrainOptions, choose_mix, composed, fit_reranker, train, trainer
+from owlmine.train.composed import ComposedRun
 from owlmine.train.composition import composition, without_open_sizes
 from owlmine.train.validate import validation_part
 
 from ..answers import assert_same_answers
 from ..sealed import seal
 from ..small_models import write_jsonl
-from .runs import Listener, small_options, stop_after
+from .runs import Listener, contents, signals_to_nobody, small_options, stop_after
 
 COMMON = ("river", "castle", "falcon", "copper", "meadow", "lantern", "harbour", "pepper", "glacier", "saddle")
 RARE = (
@@ -203,6 +205,57 @@ def test_stopped_at_the_reranker(store: Store, tmp_path: Path, monkeypatch: pyte
     train(store, tmp_path / "model", options, resume=True, reporter=listener)
     assert not listener.steps, "finished models are not trained again"
     assert not (tmp_path / "model" / "members").exists()
+
+
+class StoppingAtEachMessage(Listener):
+    """A run that is asked to stop whenever it tells something new."""
+
+    def message(self, text: str) -> None:
+        if text not in self.messages and not text.startswith("resumed"):
+            super().message(text)
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_stopped_at_each_of_its_parts(store: Store, tmp_path: Path) -> None:
+    """Before and between models, at shortlists, classifiers, neighbours and the mix, in a rehearsal and after it."""
+    options = small_options(recipe="best", heads=2, shortlist=8, seed=3, feature_rate=0.3, loss="mined-softmax")
+    out, listener, stops = tmp_path / "parts", StoppingAtEachMessage(), 0
+    with signals_to_nobody():
+        while not (out / "config.json").exists():
+            with suppress(Stopped):
+                train(store, out, options, resume=stops > 0, reporter=listener)
+            stops += 1
+            assert stops == len(listener.messages) or (out / "config.json").exists(), "each message stopped it"
+    assert stops == len(listener.messages) + 1 >= 12
+    train(store, tmp_path / "whole", options)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("moment", ["member", "calibration", "curves", "saving"])
+def test_a_signal_where_a_part_ends(store: Store, tmp_path: Path, moment: str) -> None:
+    """One that a finished model leaves unheard is heard by the next; the last one is asked to stop once it is saved."""
+    options, out = composed_options(), tmp_path / "parts"
+    owner, name = {
+        "member": (trainer, "save_model"),
+        "calibration": (composed, "rank_points"),
+        "curves": (ComposedRun, "_keep_curves"),
+        "saving": (composed, "save_model"),
+    }[moment]
+    original = getattr(owner, name)
+
+    def signalled(*given: Any, **named: Any) -> Any:
+        patch.undo()
+        signal.raise_signal(signal.SIGTERM)
+        return original(*given, **named)
+
+    told = {"member": "before model 2 of 2; go", "calibration": "at the calibration; go"}
+    with pytest.MonkeyPatch.context() as patch, signals_to_nobody():
+        patch.setattr(owner, name, signalled)
+        with pytest.raises(Stopped, match=f"^stopped {told.get(moment, 'when the model was finished; it is in')}"):
+            train(store, out, options)
+    train(store, out, options, resume=True)
+    train(store, tmp_path / "whole", options)
+    assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_event_files_of_all_models_are_kept(store: Store, tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import torch
 
 from owlmine.data import Store
 from owlmine.errors import OwlmineError
+from owlmine.mining import BatchPool
 from owlmine.model import ModelShape, Retriever
-from owlmine.train import pool_growth, train, trainer
+from owlmine.train import objective, pool_growth, train, trainer
 from owlmine.train.pool_growth import PoolGrowth
 
 from .runs import Listener, contents, interrupted, small_options
@@ -90,6 +91,33 @@ def test_a_run_grows_and_says_so(store: Store, tmp_path: Path) -> None:
     grown = [message for message in listener.messages if "the pool grows to" in message]
     assert grown[0].endswith("the pool grows to 8")
     assert all("after step" in message for message in grown)
+
+
+def test_steps_draw_pools_of_the_size_that_was_grown_to(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a look at another pool every few steps is what it grows by."""
+    widths: list[int] = []
+    seen: list[tuple[int, int]] = []
+    draw, look = objective.draw_batch_pool, PoolGrowth.look
+
+    def drawn(*given: Any, **named: Any) -> BatchPool:
+        pool = draw(*given, **named)
+        widths.append(pool.pool_size)
+        return pool
+
+    def looked(self: PoolGrowth, *given: Any, number: int) -> bool:
+        grew = look(self, *given, number=number)
+        seen.append((number, self.size))
+        return grew
+
+    monkeypatch.setattr(objective, "draw_batch_pool", drawn)
+    monkeypatch.setattr(PoolGrowth, "look", looked)
+    train(store, tmp_path / "model", small_options(**GROWING))
+    assert [number for number, _ in seen] == list(range(0, 40, 3))
+    assert widths == [seen[step // 3][1] for step in range(40)]
+    assert widths[0] == 4
+    assert widths[-1] >= 8
 
 
 def test_stopped_and_resumed(store: Store, tmp_path: Path) -> None:

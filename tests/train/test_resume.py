@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import signal
 import threading
 from pathlib import Path
@@ -14,9 +16,22 @@ import torch
 import owlmine
 from owlmine.data import Store
 from owlmine.errors import OwlmineError
-from owlmine.train import Stopped, train
+from owlmine.model.calibration import Calibration
+from owlmine.model.predictor import Predictor
+from owlmine.train import Stopped, train, trainer
+from owlmine.train.optimizers import RowSGD
 
-from .runs import STEPS_PER_EPOCH, Listener, contents, interrupted, metrics_of, small_options, stop_after, use_step
+from .runs import (
+    STEPS_PER_EPOCH,
+    Listener,
+    contents,
+    interrupted,
+    metrics_of,
+    signals_to_nobody,
+    small_options,
+    stop_after,
+    use_step,
+)
 
 CHANGES: dict[str, dict[str, Any]] = {
     "sgd": {},
@@ -111,6 +126,45 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(store: Store, tmp_path:
     assert told == pytest.approx([sum(losses[:10]) / 10, sum(losses[10:]) / 5])
 
 
+def test_steps_are_numbered_and_know_how_far_the_run_is(store: Store, tmp_path: Path) -> None:
+    """Random draws go by the number, step sizes by the progress; both go on in a resumed run."""
+    from owlmine.train.step import TrainingStep
+
+    asked: list[tuple[int, float]] = []
+
+    class Watched(TrainingStep):
+        def __call__(self, batch: Any, *, number: int, progress: float) -> Any:
+            asked.append((number, progress))
+            if number == 6:
+                signal.raise_signal(signal.SIGTERM)
+            return super().__call__(batch, number=number, progress=progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        use_step(Watched, patch)
+        with pytest.raises(Stopped):
+            train(store, tmp_path / "out", small_options())
+        train(store, tmp_path / "out", small_options(), resume=True)
+    assert asked == [(number, number / 20) for number in range(20)]
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_step_sizes_fall_by_the_schedule(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    """Those that reach the tables: of the class and feature rates, the share that is due."""
+    taken: list[float] = []
+    step = RowSGD.step
+    monkeypatch.setattr(RowSGD, "step", lambda self, rate: taken.append(rate) or step(self, rate))
+    train(store, tmp_path / "out", small_options(schedule=schedule))
+    shares = {
+        "linear": [1 - number / 20 for number in range(20)],
+        "cosine": [(1 + math.cos(math.pi * number / 20)) / 2 for number in range(20)],
+        "constant": [1.0] * 20,
+    }
+    assert taken[::2] == pytest.approx([0.05 * share for share in shares[schedule]])
+    assert taken[1::2] == pytest.approx([1.0 * share for share in shares[schedule]])
+
+
 def test_metrics_after_a_resume(store: Store, tmp_path: Path) -> None:
     """One line per epoch, each epoch once, although the second was begun twice; times go on."""
     out, options = tmp_path / "out", small_options(epochs=3.0)
@@ -154,7 +208,6 @@ def test_a_run_out_of_patience_stays_so_when_resumed(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed when it had decided to stop but not yet written the model: it must not train on."""
-    from owlmine.train import trainer
     from owlmine.train.validate import ValidationPart
 
     out, options = tmp_path / "out", small_options(epochs=9.0, patience=1, checkpoint_minutes=1e-9)
@@ -176,11 +229,9 @@ def test_a_run_out_of_patience_stays_so_when_resumed(
 
 def test_killed_while_tidying_up(store: Store, tmp_path: Path) -> None:
     """The model is there; what is left of the run goes, and the model is given."""
-    from owlmine.train import trainer
-
     out, options = tmp_path / "out", small_options(patience=3, checkpoint_minutes=1e-9)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "remove_working_files", lambda folder: None)
+        patch.setattr(trainer, "remove_working_files", lambda folder, tell: None)
         train(store, out, options)
     assert (out / "checkpoints").exists()
     again = train(store, out, options, resume=True)
@@ -228,11 +279,85 @@ def test_a_signal_while_an_epoch_ends(store: Store, tmp_path: Path, place: str) 
     assert contents(out) == contents(tmp_path / "whole")
 
 
-def test_a_signal_in_the_last_step_lets_the_run_finish(store: Store, tmp_path: Path) -> None:
+def test_a_signal_in_the_last_step(store: Store, tmp_path: Path) -> None:
+    """Nothing is left to learn then, and nothing is learned again."""
+    interrupted(store, tmp_path / "out", small_options(epochs=1.0), at=10)
+    listener = Listener()
+    train(store, tmp_path / "out", small_options(epochs=1.0), resume=True, reporter=listener)
+    assert (listener.messages, listener.steps) == (["resumed at step 10 of 10"], [])
+    train(store, tmp_path / "whole", small_options(epochs=1.0))
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def once(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    """SIGTERM comes as a function is entered for the first time from now on."""
+    original, entered = getattr(owner, name), []
+
+    def signalled(*given: Any, **named: Any) -> Any:
+        if not entered:
+            entered.append(name)
+            signal.raise_signal(signal.SIGTERM)
+        return original(*given, **named)
+
+    patch.setattr(owner, name, signalled)
+
+
+AFTER_THE_LAST_STEP = {
+    "ranking": (Predictor, "top", False),
+    "calibration": (Calibration, "fit", False),
+    "card": (trainer, "model_card", True),
+    "saving": (trainer, "save_model", True),
+    "tidying up": (trainer, "remove_working_files", True),
+}
+
+
+@pytest.mark.parametrize("patience", [0, 2])
+@pytest.mark.parametrize("moment", AFTER_THE_LAST_STEP)
+def test_a_signal_after_the_last_step(store: Store, tmp_path: Path, moment: str, patience: int) -> None:
+    """What was learned is kept: resumed, the run takes no further step. One that is being saved is saved."""
+    out, options = tmp_path / "out", small_options(patience=patience)
+    owner, name, saved = AFTER_THE_LAST_STEP[moment]
+    with pytest.MonkeyPatch.context() as patch, signals_to_nobody():
+        once(patch, owner, name)
+        told = f"stopped when the model was finished; it is in {out}" if saved else "stopped before the model was saved"
+        with pytest.raises(Stopped, match=f"^{re.escape(told)}") as stopped:
+            train(store, out, options)
+    assert stopped.value.signal == signal.SIGTERM
+    assert (out / "config.json").exists() == saved
+    listener = Listener()
+    train(store, out, options, resume=True, reporter=listener)
+    assert listener.steps == []
+    train(store, tmp_path / "whole", options)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_killed_after_the_last_step(store: Store, tmp_path: Path) -> None:
+    """What no process can answer to: out of memory, a machine that loses its power."""
+    out = tmp_path / "out"
+
+    def killed(*given: Any) -> None:
+        raise MemoryError
+
     with pytest.MonkeyPatch.context() as patch:
-        stop_after(10, patch)
-        train(store, tmp_path / "out", small_options(epochs=1.0))
-    assert owlmine.load(tmp_path / "out").config["history"][-1]["step"] == 10
+        patch.setattr(Calibration, "fit", killed)
+        with pytest.raises(MemoryError):
+            train(store, out, small_options())
+    listener = Listener()
+    train(store, out, small_options(), resume=True, reporter=listener)
+    assert (listener.messages, listener.steps) == (["resumed at step 20 of 20"], [])
+    train(store, tmp_path / "whole", small_options())
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_signal_at_the_warm_start(store: Store, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch, signals_to_nobody():
+        once(patch, trainer, "warm_start")
+        with pytest.raises(Stopped, match=r"^stopped before the first step; go on with --resume"):
+            train(store, out, small_options())
+    train(store, out, small_options(), resume=True)
+    train(store, tmp_path / "whole", small_options())
+    assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_trains_outside_the_main_thread(store: Store, tmp_path: Path) -> None:

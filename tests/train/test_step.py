@@ -142,6 +142,8 @@ def compare(store: Store, options: TrainOptions, *, dtype: torch.dtype, toleranc
             progress = number / num_steps
             loss = learn(batch, number=number, progress=progress)
             pool = drawn.pools[-1] if LOSSES[options.loss].inputs == "pool" else None
+            if pool is not None:
+                assert pool.ids().shape == (12, options.pool)
             points = points_of(batch, drawn.positives[-1], pool, exclude=options.exclude_known)
             expected = plain.learn(
                 queries_NF, points, factor=rate_factor(options.schedule, progress), pool_size=options.pool
@@ -247,6 +249,21 @@ def test_learned_scale(store: Store, loss: str) -> None:
     """The scale is kept in single precision, whatever the model."""
     options = small_options(loss=loss, top=3, scale=4.0, learn_scale=True, map_rate=0.01)
     compare(store, options, dtype=torch.float64, tolerance=1e-5)
+
+
+def test_each_step_draws_anew(store: Store) -> None:
+    """Positives and pools of the same points: in eight steps both labels of nearly every point, and most classes."""
+    model = Retriever.new(ModelShape(store.num_features, store.num_classes, dim=8), seed=0)
+    learn, batch = TrainingStep(model, small_options()), store["train"].batch(np.arange(40))
+    with recorded() as drawn:
+        for number in range(8):
+            learn(batch, number=number, progress=0.0)
+    positives, pools = np.stack(drawn.positives), [tuple(pool.shared_ids.tolist()) for pool in drawn.pools]
+    assert len({tuple(row) for row in positives.tolist()}) == len(set(pools)) == 8
+    # A point of two labels keeps to one of them in eight steps once in 128 times.
+    assert ((positives != positives[0]).any(axis=0)).sum() > 30
+    # A class is missed by eight pools of 20 among 59 others 4 times in 100.
+    assert len(set().union(*pools)) > 50
 
 
 def test_only_rows_of_the_batch_move(store: Store) -> None:

@@ -104,9 +104,20 @@ def root(
     del version
 
 
+class _Interrupted(SystemExit):
+    """By a signal."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(128 + number)
+
+
 def main() -> None:
     """Runs the command line. What the user can mend ends with one clear line and exit status 2."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _interrupted)
+    # Where a shell lets a command in the background ignore SIGINT, it stays ignored.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted)
     # Names of files may be no UTF-8; they are printed as the bytes that they are.
     sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
     try:
@@ -144,8 +155,8 @@ def _run_verb() -> None:
     except OwlmineError as error:
         # A run that was stopped by a signal ends as the signal would have ended it.
         _fail(str(error), 128 + error.signal if error.signal else 2)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
+    except _Interrupted as end:
+        _fail("interrupted", 128 + end.number)
 
 
 def _fail(message: str, status: int) -> NoReturn:
@@ -154,7 +165,8 @@ def _fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM as an exception, so that half-written output is removed on the way out."""
+def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    """A signal as an exception, so that half-written output is removed on the way out. Not KeyboardInterrupt, of which
+    typer makes an end without a word."""
     del frame
-    sys.exit(128 + number)
+    raise _Interrupted(number)

@@ -15,9 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from owlmine.files import is_unfinished, remove_unfinished, whole_file, write_text
-
-__all__ = ["TensorFile", "is_unfinished", "remove_unfinished", "write_tensors", "write_text"]
+from owlmine.files import whole_file
 
 _TYPES = {
     torch.float64: "F64",

@@ -8,17 +8,16 @@ from owlmine.data.datasets import open_dataset
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
 from owlmine.model.device import choose_device
-from owlmine.model.folder import load
 from owlmine.model.predictor import Predictor
 from owlmine.train.composed import ComposedRun
 from owlmine.train.composition import composition, without_open_sizes
 from owlmine.train.event_file import require_tensorboard
-from owlmine.train.finite import NotFinite
+from owlmine.train.finite import NotFinite, require_workable_values
 from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Progress, Reporter
 from owlmine.train.reporters import SilentReporter
-from owlmine.train.run_folder import check_folder, differences, remove_working_files, working_in
-from owlmine.train.stopping import Stopped
+from owlmine.train.run_folder import check_folder, finished_before
+from owlmine.train.stopping import Stopped, StopSignal
 from owlmine.train.trainer import Trainer
 
 __all__ = ["NotFinite", "Progress", "Reporter", "Stopped", "TrainOptions", "Trainer", "check_run", "train"]
@@ -36,7 +35,8 @@ def train(
     """Trains a model on ``data`` (a store, anything that can be converted, or ``sample``) into the folder ``out``.
 
     A folder that was interrupted goes on with ``resume=True`` as if it had never stopped; one that had finished gives
-    its model. Raises ``Stopped`` where SIGINT or SIGTERM asked the run to end; a checkpoint has been written then.
+    its model. Raises ``Stopped`` where SIGINT or SIGTERM asked the run to end; what it has learned is kept then, for
+    ``resume=True``.
     ``data_name`` is for the model card.
     """
     out, options = Path(out), options or TrainOptions()
@@ -48,13 +48,21 @@ def train(
         dense=store.meta["queries"] == "dense",
         num_points=len(store["train"]),
     )
+    reporter = reporter or SilentReporter()
     if resume and (out / "config.json").exists():
-        return _finished_before(store, out, options)
+        return finished_before(store, out, options, reporter.message)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)
-    return _run(store, out, options, reporter or SilentReporter(), name, resume=resume)
+    with StopSignal() as stop:
+        predictor = _run(store, out, options, reporter, name, resume=resume, stop=stop)
+        if stop.number is not None:
+            raise Stopped(stop.number, f"stopped when the model was finished; it is in {out}")
+    return predictor
 
 
-def _run(store: Store, out: Path, options: TrainOptions, reporter: Reporter, name: str, *, resume: bool) -> Predictor:
+def _run(
+    store: Store, out: Path, options: TrainOptions, reporter: Reporter, name: str, *, resume: bool, stop: StopSignal
+) -> Predictor:
+    require_workable_values(store, name=name)
     try:
         parts = composition(
             options,
@@ -65,11 +73,11 @@ def _run(store: Store, out: Path, options: TrainOptions, reporter: Reporter, nam
             has_dev="dev" in store.splits,
         )
         if not parts.is_single:
-            return ComposedRun(store, out, options, parts, reporter, data_name=name).run(resume=resume)
+            return ComposedRun(store, out, options, parts, reporter, data_name=name).run(resume=resume, stop=stop)
         trainer = Trainer(store, out, options, reporter, data_name=name)
     except ValueError as error:
         raise OwlmineError(str(error)) from error
-    return trainer.run(resume=resume)
+    return trainer.run(resume=resume, stop=stop)
 
 
 def check_run(out: Path, options: TrainOptions, *, resume: bool) -> None:
@@ -78,14 +86,3 @@ def check_run(out: Path, options: TrainOptions, *, resume: bool) -> None:
     choose_device(options.device)
     if options.tensorboard:
         require_tensorboard()
-
-
-def _finished_before(store: Store, out: Path, options: TrainOptions) -> Predictor:
-    """A resumed run that had nothing left to do but, perhaps, to tidy up."""
-    if changed := differences(out, store, options):
-        raise OwlmineError(
-            f"{out}: holds a finished model of other options or data; give another folder ({'; '.join(changed)})"
-        )
-    with working_in(out):
-        remove_working_files(out)
-    return load(out, device=choose_device(options.device))

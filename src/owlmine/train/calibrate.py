@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +24,16 @@ class RankedBatch:
     labels: SparseRows
 
 
-def rank_points(predictor: Predictor, part: ValidationPart) -> list[RankedBatch]:
+def rank_points(
+    predictor: Predictor, part: ValidationPart, *, between: Callable[[], None] = lambda: None
+) -> list[RankedBatch]:
+    """``between`` is called between blocks of points and may raise to stop it."""
     depth = min(DEPTH, predictor.retriever.shape.num_classes)
-    return [RankedBatch(*predictor.top(batch.queries, depth), batch.labels) for batch in part.batches()]
+    ranked = []
+    for batch in part.batches():
+        between()
+        ranked.append(RankedBatch(*predictor.top(batch.queries, depth), batch.labels))
+    return ranked
 
 
 def precision_of(ranked: Sequence[RankedBatch], *, num_classes: int) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from torch import Tensor
 
 from owlmine.data.store import meta_checksum
 from owlmine.errors import OwlmineError
-from owlmine.files import sha256_of
-from owlmine.model.whole_files import TensorFile, write_tensors, write_text
+from owlmine.files import sha256_of, write_text
+from owlmine.model.whole_files import TensorFile, write_tensors
 
 _KEPT = 2
 _NAME = re.compile(r"step-(\d{10})\.json")
+# All that a run ever writes here; the hidden names are those of files that are not yet whole.
+_OURS = re.compile(r"(step-\d{10})\.(?:json|safetensors)|\.step-\d{10}\.(?:json|safetensors)\.[0-9a-f]{16}\.writing")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,10 @@ class FoundCheckpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run. A checkpoint counts once its small ``.json`` is there; that is written last."""
+    """The checkpoints of one run. A checkpoint counts once its small ``.json`` is there; that is written last.
+
+    The folder may be a link to another disk and may hold files of others, which are left alone.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,10 +59,11 @@ class Checkpoints:
             told = {"step": checkpoint.step, "sha256": sha256_of(tensors), "state": checkpoint.state}
             write_text(self._folder / f"{name}.json", json.dumps(told | {"checksum": meta_checksum(told)}))
         except OSError as error:
-            self._remove(checkpoint.step)
+            with suppress(OSError):
+                (self._folder / f"{name}.json").unlink(missing_ok=True)
+                tensors.unlink(missing_ok=True)
             reason = error.strerror or error
             raise OwlmineError(f"{self._folder}: checkpoint of step {checkpoint.step} not written: {reason}") from error
-        self._remove_all_but(self._steps()[:_KEPT])
 
     def newest(self) -> tuple[FoundCheckpoint | None, list[str]]:
         """The newest good checkpoint, and what was wrong with newer ones."""
@@ -68,14 +75,20 @@ class Checkpoints:
                 complaints.append(f"checkpoint of step {step:,} is damaged ({error})")
         return None, complaints
 
+    def remove_old(self) -> None:
+        """All but the newest, and what killed processes have left behind. Raises OSError where the disk keeps them."""
+        self._remove_all_but(self._steps()[:_KEPT])
+
     def remove_all(self) -> None:
-        if self._folder.exists():
-            self._remove_all_but([])
+        """Raises OSError where the disk keeps them."""
+        self._remove_all_but([])
+        # A link stays, and so does a folder that holds something else.
+        with suppress(OSError):
             self._folder.rmdir()
 
     def _steps(self) -> list[int]:
         """Newest first."""
-        matches = (_NAME.fullmatch(file.name) for file in self._folder.glob("step-*.json"))
+        matches = (_NAME.fullmatch(file.name) for file in self._folder.glob("step-*.json") if file.is_file())
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
     def _read(self, step: int) -> FoundCheckpoint:
@@ -87,16 +100,10 @@ class Checkpoints:
             raise ValueError("its tensors have changed")
         return FoundCheckpoint(told["step"], TensorFile(file), told["state"])
 
-    def _remove(self, step: int) -> None:
-        # The description first: without it the tensors no longer count.
-        for suffix in ("json", "safetensors"):
-            (self._folder / f"step-{step:010d}.{suffix}").unlink(missing_ok=True)
-
     def _remove_all_but(self, steps: list[int]) -> None:
-        """Older checkpoints, and whatever a killed process has left behind."""
-        for old in set(self._steps()) - set(steps):
-            self._remove(old)
         kept = {f"step-{step:010d}" for step in steps}
-        for leftover in self._folder.iterdir():
-            if leftover.stem not in kept:
+        matches = [(file, _OURS.fullmatch(file.name)) for file in self._folder.glob("*step-*")]
+        # By name, so that a description goes first: without it the tensors no longer count.
+        for leftover in sorted(file for file, match in matches if match and match[1] not in kept):
+            if leftover.is_file():
                 leftover.unlink()

@@ -13,10 +13,10 @@ from typing import Any
 
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
+from owlmine.files import remove_unfinished, write_text
 from owlmine.model.folder import save_model
 from owlmine.model.heads import join_models
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
-from owlmine.model.whole_files import remove_unfinished, write_text
 from owlmine.rerank import Reranker
 from owlmine.train.calibrate import fit_calibration, precision_of, rank_points
 from owlmine.train.card import model_card
@@ -29,13 +29,15 @@ from owlmine.train.progress import Reporter
 from owlmine.train.reporters import SilentReporter
 from owlmine.train.run_folder import (
     MEMBERS,
+    check_folder,
+    finished_before,
     recipe,
     remove_working_files,
     require_run_of,
     run_description,
     running_in,
 )
-from owlmine.train.stopping import Stopped, StopSignal
+from owlmine.train.stopping import StopSignal
 from owlmine.train.trainer import Trainer
 from owlmine.train.validate import ValidationPart, validation_part
 
@@ -67,41 +69,42 @@ class ComposedRun:
         own = replace(self._own(0, self.options), validation=share, dim=1, kernels=False)
         Trainer(self.store, self.out, own, SilentReporter(), data_name=self._data_name)
 
-    def run(self, *, resume: bool) -> Predictor:
+    def run(self, *, resume: bool, stop: StopSignal) -> Predictor:
         with running_in(self.out, resume=resume):
             self._start(resume=resume)
-            predictor = self._rehearsed() if self.parts.rehearsal else self._assembled(self.options)[0]
+            predictor = self._rehearsed(stop) if self.parts.rehearsal else self._assembled(self.options, stop)[0]
             predictor.config["options"] = recipe(self.options)
+            stop.check("before the model was saved")
             self._keep_curves(predictor)
             save_model(self.out, predictor, model_card(predictor, self.store, self.options))
             # Only now: a run killed before this line goes on from what is removed here.
-            remove_working_files(self.out)
+            remove_working_files(self.out, self.reporter.message)
             return predictor
 
-    def _rehearsed(self) -> Predictor:
+    def _rehearsed(self, stop: StopSignal) -> Predictor:
         """What to choose is chosen on points that a first model has left out; the model itself learns from all."""
         share = self.parts.rehearsal
         self.reporter.message(f"a rehearsal, which leaves out {share:.0%} of the training points to choose on")
-        first, mix = self._assembled(replace(self.options, validation=share), stage=_REHEARSAL)
+        first, mix = self._assembled(replace(self.options, validation=share), stop, stage=_REHEARSAL)
         told = {n: first.config[n] for n in first.config if n in ("kept", "calibration", "history")}
         del first  # which has done its work, and takes memory
         self.reporter.message("and now from all of them")
-        predictor, _ = self._assembled(replace(self.options, validation=0.0), mix=mix)
+        predictor, _ = self._assembled(replace(self.options, validation=0.0), stop, mix=mix)
         predictor.config |= told
         predictor.config["rehearsal"] = share
         return predictor
 
     def _assembled(
-        self, options: TrainOptions, *, stage: str = "", mix: Mix | None = None
+        self, options: TrainOptions, stop: StopSignal, *, stage: str = "", mix: Mix | None = None
     ) -> tuple[Predictor, Mix | None]:
         """The members, side by side and re-ranked. ``mix`` where it is chosen already; back comes what was."""
         place, heads = self.out / MEMBERS / stage, range(self.parts.heads)
         # Members have no name here: once they are joined, none takes memory.
-        predictor = self._joined([self._member(number, options, place) for number in heads])
+        predictor = self._joined([self._member(number, options, place, stop) for number in heads])
         part = validation_part(self.store, options)
         if self.parts.shortlist:
-            predictor.reranker, mix = self._reranker(predictor, part, mix)
-        ranked = rank_points(predictor, part)
+            predictor.reranker, mix = self._reranker(predictor, part, mix, stop)
+        ranked = rank_points(predictor, part, between=lambda: stop.check("at the calibration"))
         predictor.config["kept"] = precision_of(ranked, num_classes=self.store.num_classes)
         if (calibration := fit_calibration(ranked, num_classes=self.store.num_classes)) is not None:
             predictor.config["calibration"] = calibration.to_dict()
@@ -118,20 +121,17 @@ class ComposedRun:
         except OSError as error:
             raise OwlmineError(f"{self.out}: cannot be written: {error.strerror}") from error
 
-    def _member(self, number: int, options: TrainOptions, place: Path) -> Predictor:
-        from owlmine.train import train  # which takes this module for runs like this
-
-        folder = place / str(number)
+    def _member(self, number: int, options: TrainOptions, place: Path, stop: StopSignal) -> Predictor:
+        folder, own = place / str(number), self._own(number, options)
+        stop.check(f"before model {number + 1} of {self.parts.heads}")
         if self.parts.heads > 1:
             self.reporter.message(f"model {number + 1} of {self.parts.heads}")
-        return train(
-            self.store,
-            folder,
-            self._own(number, options),
-            resume=(folder / "run.json").exists(),
-            reporter=self.reporter,
-            data_name=self._data_name,
-        )
+        resume = (folder / "run.json").exists()
+        check_folder(folder, resume=resume)
+        if (folder / "config.json").exists():
+            return finished_before(self.store, folder, own, self.reporter.message)
+        trainer = Trainer(self.store, folder, own, self.reporter, data_name=self._data_name)
+        return trainer.run(resume=resume, stop=stop)
 
     def _own(self, number: int, options: TrainOptions) -> TrainOptions:
         """Of a member. It has a seed of its own, which no member of a run with another seed has."""
@@ -166,20 +166,16 @@ class ComposedRun:
         except OSError as error:
             self.reporter.message(f"{self.out}: metrics or curves are not kept: {error.strerror}")
 
-    def _reranker(self, predictor: Predictor, part: ValidationPart, mix: Mix | None) -> tuple[Reranker, Mix]:
-        with StopSignal() as stop:
-
-            def check(where: str) -> None:
-                if stop.number is not None:
-                    raise Stopped(stop.number, f"stopped at the re-ranker ({where}); go on with --resume")
-
-            fit = RerankerFit(
-                predictor,
-                self.store["train"],
-                part,
-                self.parts,
-                seed=self.options.seed,
-                tell=self.reporter.message,
-                check=check,
-            )
-            return fit.fit(mix)
+    def _reranker(
+        self, predictor: Predictor, part: ValidationPart, mix: Mix | None, stop: StopSignal
+    ) -> tuple[Reranker, Mix]:
+        fit = RerankerFit(
+            predictor,
+            self.store["train"],
+            part,
+            self.parts,
+            seed=self.options.seed,
+            tell=self.reporter.message,
+            check=lambda where: stop.check(f"at the re-ranker ({where})"),
+        )
+        return fit.fit(mix)

@@ -1,18 +1,58 @@
-"""Whether a model still holds numbers."""
+"""Whether data can be computed with, and whether a model still holds numbers that say something."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
-from owlmine.errors import OwlmineError
+from owlmine.data.rows import SparseRows
+from owlmine.data.store import Batch, Store
+from owlmine.errors import DataError, OwlmineError
+from owlmine.model.encoder import query_batch
 from owlmine.model.retriever import Retriever
 
 # Looked at together: the mask of a whole table would be a quarter of it.
 _BLOCK_ROWS = 1 << 16
+# Lengths are roots of sums of squares, which float32 holds up to 3e38 (numbers to 2e19), and shorter ones than 1e-12
+# count as 0. The rest is room for what is learned: features are multiplied with it before lengths are taken.
+_LARGEST, _SMALLEST = 1e15, 1e-12
 
 
 class NotFinite(OwlmineError):  # noqa: N818
     """A run left the numbers: its loss, or what it has learnt."""
+
+
+def require_workable_values(store: Store, *, name: str) -> None:
+    """Raises DataError where feature values are so large, or all so small, that scores would overflow or vanish without
+    a sign. ``name`` is that of the data."""
+    for split in (store[part] for part in ("train", "dev") if part in store.splits):
+        first, largest = 0, 0.0
+        for batch in split.blocks():
+            sizes = _sizes(batch)
+            if sizes is None:  # every feature counts 1
+                return
+            place = int(sizes.argmax()) if sizes.size else -1
+            if place >= 0 and not sizes.flat[place] <= _LARGEST:
+                queries = batch.queries
+                row = queries.row_ids[place] if isinstance(queries, SparseRows) else place // queries.shape[1]
+                raise DataError(
+                    f"{name}: {split.name}, row {first + row} (from 0)",
+                    found=f"a feature of size {sizes.flat[place]:g}",
+                    wanted=f"at most {_LARGEST:g}; scale the features down",
+                )
+            largest = max(largest, float(sizes.max(initial=0.0)))
+            first += len(batch.labels)
+        if split.name == "train" and largest < _SMALLEST:
+            raise DataError(
+                f"{name}: {split.name}",
+                found=f"no feature larger than {largest:g}",
+                wanted=f"at least {_SMALLEST:g}; scale the features up",
+            )
+
+
+def _sizes(batch: Batch) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None:
+    values = batch.queries.values if isinstance(batch.queries, SparseRows) else batch.queries
+    return None if values is None else np.abs(values)
 
 
 def first_not_finite(model: Retriever) -> str | None:
@@ -21,3 +61,14 @@ def first_not_finite(model: Retriever) -> str | None:
         if not all(bool(torch.isfinite(block).all()) for block in torch.split(tensor, _BLOCK_ROWS)):
             return name
     return None
+
+
+def num_without_direction(model: Retriever) -> int:
+    """How many class vectors are 0. Training gives vectors to some of these, and takes none away."""
+    blocks = torch.split(model.classes.weight, _BLOCK_ROWS)
+    return sum(len(block) - int(block.any(dim=1).sum()) for block in blocks)
+
+
+def has_directions(model: Retriever, batch: Batch) -> bool:
+    """Whether any of these points has a vector other than 0."""
+    return bool(model.encode(query_batch(batch.queries, model.device)).any())

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,9 @@ import owlmine
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
 from owlmine.files import is_unfinished, remove_unfinished, write_text
+from owlmine.model.device import choose_device
+from owlmine.model.folder import load
+from owlmine.model.predictor import Predictor
 from owlmine.train.best import BestWeights
 from owlmine.train.checkpoint import Checkpoints
 from owlmine.train.options import TrainOptions
@@ -74,13 +77,27 @@ def check_folder(out: Path, *, resume: bool) -> None:
         raise OwlmineError(f"{out}: {'holds an unfinished run; go on with --resume' if has_run else 'already exists'}")
 
 
-def remove_working_files(out: Path) -> None:
-    """What only an unfinished run needs."""
-    Checkpoints(out / "checkpoints").remove_all()
-    BestWeights(out / "best.safetensors").remove()
+def finished_before(store: Store, out: Path, options: TrainOptions, tell: Callable[[str], None]) -> Predictor:
+    """The model of a run that has nothing left to do but, perhaps, to tidy up."""
+    if changed := differences(out, store, options):
+        raise OwlmineError(
+            f"{out}: holds a finished model of other options or data; give another folder ({'; '.join(changed)})"
+        )
+    with working_in(out):
+        remove_working_files(out, tell)
+    return load(out, device=choose_device(options.device))
+
+
+def remove_working_files(out: Path, tell: Callable[[str], None]) -> None:
+    """What only an unfinished run needs. What cannot be removed is told and stays: the model is finished."""
+    checkpoints, best = Checkpoints(out / "checkpoints"), BestWeights(out / "best.safetensors")
+    for remove in (checkpoints.remove_all, best.remove, lambda: remove_unfinished(out)):
+        try:
+            remove()
+        except OSError as error:
+            tell(f"{out}: files that only the run needed cannot be removed: {error.strerror}")
     if (out / MEMBERS).is_dir():
         shutil.rmtree(out / MEMBERS, ignore_errors=True)
-    remove_unfinished(out)
 
 
 def is_free(out: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Runs that are asked to end: by a signal, which is remembered until the step is done."""
+"""Runs that are asked to end: by a signal, which is remembered until they can be left and resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Stopped(OwlmineError):  # noqa: N818
 class StopSignal:
     """``number`` is that of the SIGINT or SIGTERM that came while this context was open, None before one did.
 
-    Where signals cannot be listened to (outside the main thread) nothing changes.
+    One is open for a whole run, so that no signal falls between two of its parts. Where signals cannot be listened to
+    (outside the main thread) nothing changes.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,11 @@ class StopSignal:
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def check(self, where: str) -> None:
+        """Raises Stopped if a signal has come. For places from which the run can be resumed."""
+        if self.number is not None:
+            raise Stopped(self.number, f"stopped {where}; go on with --resume")
 
     def _came(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,18 @@ from owlmine.data.batches import Batches
 from owlmine.data.rows import Int64
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
+from owlmine.files import remove_unfinished, write_text
 from owlmine.model.device import choose_device
 from owlmine.model.folder import save_model
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
 from owlmine.model.retriever import ModelShape, Retriever
-from owlmine.model.whole_files import remove_unfinished, write_text
 from owlmine.train.best import BestWeights
 from owlmine.train.calibrate import fit_calibration, rank_points
 from owlmine.train.card import model_card
 from owlmine.train.checkpoint import Checkpoint, Checkpoints, FoundCheckpoint
 from owlmine.train.choose_step import choose_step
 from owlmine.train.event_file import FOLDER, EventFile
-from owlmine.train.finite import NotFinite, first_not_finite
+from owlmine.train.finite import NotFinite, first_not_finite, has_directions, num_without_direction
 from owlmine.train.optimizers import rate_factor
 from owlmine.train.options import TrainOptions
 from owlmine.train.pool_growth import LOOK_EVERY, PoolGrowth, pool_growth
@@ -37,6 +37,10 @@ from owlmine.train.warm_start import warm_start
 
 # Steps between looks at the loss: each look waits for the device.
 _LOOK_EVERY = 50
+# Points of train whose vectors are looked at for as much as one that is not 0.
+_PROBE = 256
+# Where a signal found a run that has nothing left to learn.
+_UNSAVED = "before the model was saved"
 
 
 class Trainer:
@@ -69,22 +73,23 @@ class Trainer:
         self._epoch_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._seconds_before = 0.0
         self._checkpoints = Checkpoints(out / "checkpoints")
-        self._stop = StopSignal()
+        self._keeps_old = False
+        self._without_direction = 0
         self._events: EventFile | None = None
 
-    def run(self, *, resume: bool) -> Predictor:
+    def run(self, *, resume: bool, stop: StopSignal) -> Predictor:
         """Trains to the end and leaves the model in the folder."""
         with running_in(self.out, resume=resume):
-            self._start(resume=resume)
+            self._start(resume=resume, stop=stop)
+            self._without_direction = num_without_direction(self.model)
             with ExitStack() as open_now:
                 if self.options.tensorboard:
                     events = EventFile(self.out / FOLDER, after_step=self.step, complain=self.reporter.message)
                     self._events = open_now.enter_context(events)
-                open_now.enter_context(self._stop)
-                self._loop()
-            return self._finish()
+                self._loop(stop)
+            return self._finish(stop)
 
-    def _start(self, *, resume: bool) -> None:
+    def _start(self, *, resume: bool, stop: StopSignal) -> None:
         run_file = self.out / "run.json"
         if resume:
             require_run_of(self.out, self.store, self.options)
@@ -104,12 +109,17 @@ class Trainer:
             raise OwlmineError(f"{self.out}: cannot be written: {error.strerror}") from error
         self._write_metrics()
         if self.options.warm_start:
-            warm_start(self.model, self.store["train"], self.validation.train_rows)
+            warm_start(
+                self.model,
+                self.store["train"],
+                self.validation.train_rows,
+                between=lambda: stop.check("before the first step"),
+            )
 
-    def _loop(self) -> None:
+    def _loop(self, stop: StopSignal) -> None:
         clock = Clock(self.step, seconds_before=self._seconds_before)
         bad = torch.full((), -1, device=self.device)
-        while self.step < self.num_steps and not self._out_of_patience():
+        while not self._is_over():
             rows = self.batches.next_rows()
             # Before the batch is learned, which would hide its mistakes.
             if self._growth is not None and self.step % LOOK_EVERY == 0:
@@ -119,20 +129,22 @@ class Trainer:
             self._epoch_loss += loss
             bad = torch.where(~torch.isfinite(loss) & (bad < 0), self.step, bad)
             epoch_ends = self.step % len(self.batches) == 0 or self.step == self.num_steps
-            due = clock.checkpoint_due(self.options.checkpoint_minutes) or self._stop.number is not None
+            due = clock.checkpoint_due(self.options.checkpoint_minutes) or stop.number is not None
             if not (epoch_ends or due or self.step % _LOOK_EVERY == 0):
                 continue
             self._look_for_harm(int(bad))
             self._look(clock, float(self._epoch_loss) / ((self.step - 1) % len(self.batches) + 1))
             if epoch_ends:
+                self._look_at_weights()
                 self._epoch_ended(clock)
             # Read once: a signal that comes later must find a checkpoint of its own.
-            asked = self._stop.number
-            if due or asked is not None:
+            asked = stop.number
+            # After the last step too: whatever ends the process from here on, the run is not trained again.
+            if due or asked is not None or self._is_over():
                 self._seconds_before = clock.seconds()
                 self._save_checkpoint()
                 clock.saved()
-            if asked is not None and self.step < self.num_steps and not self._out_of_patience():
+            if asked is not None:
                 raise Stopped(asked, f"stopped at step {self.step:,} of {self.num_steps:,}; go on with --resume")
 
     def _look_at_pool(self, growth: PoolGrowth, rows: Int64) -> None:
@@ -171,6 +183,12 @@ class Trainer:
         """A loss tells of its own step's update only in the next step, which may never come."""
         if (name := first_not_finite(self.model)) is not None:
             raise self._harmed(f"after step {self.step:,} {name} holds numbers that are not finite")
+        if self.model.shape.kind == "linear":  # whose classes begin at 0, and whose queries are as they are given
+            return
+        if (lost := num_without_direction(self.model) - self._without_direction) > 0:
+            raise self._harmed(f"by step {self.step:,} {lost:,} class vectors have become 0: their lengths overflow")
+        if not has_directions(self.model, self.store["train"].batch(self.validation.train_rows[:_PROBE])):
+            raise self._harmed(f"after step {self.step:,} the vectors of queries are 0: their lengths overflow")
 
     def _harmed(self, what: str) -> NotFinite:
         folder = self.out / "checkpoints"
@@ -198,6 +216,9 @@ class Trainer:
             except OwlmineError as error:
                 self.reporter.message(f"{error}; training goes on")
 
+    def _is_over(self) -> bool:
+        return self.step == self.num_steps or self._out_of_patience()
+
     def _out_of_patience(self) -> bool:
         """Whether so many epochs have passed since the best one. Of the history alone: a resumed run stops as well."""
         if not self.options.patience or self._best.record is None:
@@ -205,8 +226,7 @@ class Trainer:
         best_step: int = self._best.record["step"]
         return sum(int(record["step"]) > best_step for record in self.history) >= self.options.patience
 
-    def _finish(self) -> Predictor:
-        self._look_at_weights()
+    def _finish(self, stop: StopSignal) -> Predictor:
         kept = self.history[-1]
         if self._best.record is not None:
             try:
@@ -221,12 +241,13 @@ class Trainer:
             "kept": kept,
         }
         predictor = Predictor(self.model, ClassWords.of(self.store), FeatureWords.of(self.store), config)
-        ranked = rank_points(predictor, self.validation)
+        ranked = rank_points(predictor, self.validation, between=lambda: stop.check(_UNSAVED))
         if (calibration := fit_calibration(ranked, num_classes=self.store.num_classes)) is not None:
             config["calibration"] = calibration.to_dict()
+        stop.check(_UNSAVED)
         save_model(self.out, predictor, model_card(predictor, self.store, self.options))
         # Only now: a run killed before this line goes on from what is removed here.
-        remove_working_files(self.out)
+        remove_working_files(self.out, self.reporter.message)
         return predictor
 
     def _save_checkpoint(self) -> None:
@@ -235,6 +256,15 @@ class Trainer:
             self._checkpoints.save(Checkpoint(self.step, self._all_tensors(), self._state()))
         except OwlmineError as error:
             self.reporter.message(f"{error}; training goes on, the checkpoint before it stays")
+            return
+        try:
+            self._checkpoints.remove_old()
+        except OSError as error:
+            if not self._keeps_old:
+                self.reporter.message(
+                    f"{self.out / 'checkpoints'}: old checkpoints cannot be removed: {error.strerror}; training goes on"
+                )
+            self._keeps_old = True
 
     def _write_metrics(self) -> None:
         """The whole file each time: it is small, and so it is right after a resume and after a full disk."""
@@ -272,5 +302,6 @@ class Trainer:
             self.learn.grow(self._growth.size)
         self.history, self.step = checkpoint.state["history"], checkpoint.step
         self._seconds_before = checkpoint.state["seconds"]
-        remove_unfinished(self.out)
+        with suppress(OSError):  # what stays is removed with the other working files
+            remove_unfinished(self.out)
         self._write_metrics()  # epochs after the checkpoint will come again

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -15,16 +17,18 @@ _BLOCK_ROWS = 4096
 
 
 @torch.no_grad()
-def warm_start(model: Retriever, split: Split, rows: Int64) -> None:
+def warm_start(model: Retriever, split: Split, rows: Int64, *, between: Callable[[], None] = lambda: None) -> None:
     """Sets each class to the normalised sum of the vectors of its points; classes without points stay as they are.
 
-    The sums are gathered in the class table itself: no second copy of it. ``rows`` are the points to use.
+    The sums are gathered in the class table itself: no second copy of it. ``rows`` are the points to use;
+    ``between`` is called between blocks of them and may raise to stop it.
     """
     if model.shape.kind == "linear":
         return
     weight = model.classes.weight
     started_K = torch.zeros(len(weight), dtype=torch.bool, device=weight.device)
     for start in range(0, len(rows), _BLOCK_ROWS):
+        between()
         batch = split.batch(rows[start : start + _BLOCK_ROWS])
         vectors_ND = model.encode(query_batch(batch.queries, model.device))
         ids = torch.from_numpy(batch.labels.indices.astype(np.int64)).to(weight.device)
