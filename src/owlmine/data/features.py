@@ -13,6 +13,7 @@ from owlmine.data.ingest import MAX_COUNTED, FeatureCounts, RawSplit
 from owlmine.data.options import ConvertOptions
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import Store
+from owlmine.data.store_meta import damaged
 from owlmine.data.store_writer import StoreWriter
 from owlmine.data.text import TextVectoriser, TfIdf, TokenCounter, TokenOptions, kept_tokens
 from owlmine.errors import DataError
@@ -185,6 +186,9 @@ def stored_tfidf(store: Store) -> TfIdf | None:
     frequencies, told = store.array("weighting.frequencies"), store.meta["weighting"]
     if frequencies is None or told["kind"] != "tfidf":
         return None
+    if len(frequencies) and not 0 <= frequencies.min() <= frequencies.max() <= told["documents"]:
+        file, found = store.path / "weighting.frequencies.npy", f"{frequencies.min()} to {frequencies.max()} documents"
+        raise damaged(file, found=found, wanted=f"0 to {told['documents']}")
     return TfIdf(frequencies, told["documents"], told["df_offset"])
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from owlmine.errors import DataError
+
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
@@ -81,6 +83,51 @@ def concatenate(parts: Sequence[SparseRows]) -> SparseRows:
         np.concatenate([part.indices for part in parts]),
         np.concatenate(with_values) if with_values else None,
     )
+
+
+def check_rows(rows: SparseRows, *, num_columns: int, what: object) -> None:
+    """Raise a DataError that names ``what`` and the row unless these are rows of ``num_columns`` columns.
+
+    Rows that pass are safe for compiled code, which does not look again: offsets ascend from 0 to the number of
+    entries, ids are below ``num_columns``, values are finite and there are as many as ids.
+    """
+    offsets, indices, values = rows.offsets, rows.indices, rows.values
+    _check_vector(offsets, "iu", "offsets", "integers", what)
+    _check_vector(indices, "iu", "ids", "integers", what)
+    if len(offsets) == 0:
+        raise DataError(what, found="no offsets", wanted="one more than there are rows")
+    if offsets[0] != 0:
+        raise DataError(what, found=f"rows that start at offset {offsets[0]}", wanted="offset 0")
+    if len(falling := np.flatnonzero(offsets[1:] < offsets[:-1])):
+        row = int(falling[0])
+        found = f"offsets that fall from {offsets[row]} to {offsets[row + 1]} at row {row}"
+        raise DataError(what, found=found, wanted="offsets that ascend")
+    if offsets[-1] != len(indices):
+        found = f"{len(indices)} ids and a last offset of {offsets[-1]}"
+        raise DataError(what, found=found, wanted="a last offset equal to the number of ids")
+    if len(indices) and (indices.min() < 0 or indices.max() >= num_columns):
+        place = int(np.argmax((indices < 0) | (indices >= num_columns)))
+        wanted = f"ids from 0 to {num_columns - 1}" if num_columns else "no ids"
+        raise DataError(what, found=f"id {indices[place]} in row {_row_of(offsets, place)}", wanted=wanted)
+    if values is not None:
+        _check_vector(values, "iuf", "values", "numbers", what)
+        if len(values) != len(indices):
+            found = f"{len(values)} values for {len(indices)} ids"
+            raise DataError(what, found=found, wanted="one value per id")
+        if not (finite := np.isfinite(values)).all():
+            place = int(np.argmin(finite))
+            found = f"the value {values[place]} in row {_row_of(offsets, place)}"
+            raise DataError(what, found=found, wanted="finite values")
+
+
+def _check_vector(array: NDArray[Any], kinds: str, name: str, wanted: str, what: object) -> None:
+    if array.ndim != 1 or array.dtype.kind not in kinds:
+        found = f"{name} of shape {array.shape} and type {array.dtype}"
+        raise DataError(what, found=found, wanted=f"one row of {wanted}")
+
+
+def _row_of(offsets: Int64, place: int) -> int:
+    return int(np.searchsorted(offsets, place, side="right")) - 1
 
 
 def offsets_from_counts(counts: NDArray[Any]) -> Int64:

@@ -78,7 +78,7 @@ def open_queries(
     if is_store(path):
         if options != QueryOptions():
             raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
-        store = Store.open(path)
+        store = Store.open(path, verify=True)
         predictor.check_features_fit(store)
         return _stored(store, split or "test")
     if split is not None:
