@@ -13,6 +13,7 @@ from owlmine.data.class_keys import ClassKeys, class_keys
 from owlmine.data.companions import write_class_features, write_class_names, write_filter
 from owlmine.data.features import FeaturePlan, plan_features
 from owlmine.data.formats.block import PointReader
+from owlmine.data.formats.label_cells import joined_classes
 from owlmine.data.ingest import FeatureCounts, Progress, RawSplit
 from owlmine.data.options import ConvertOptions
 from owlmine.data.population import write_split
@@ -64,6 +65,10 @@ def _write(source: Source, writer: StoreWriter, options: ConvertOptions, progres
     finally:
         for split in raw.values():
             split.abandon()
+    notes = raw["train"].notes
+    if notes.label_separator is not None:
+        for name, count in joined_classes(set(classes.keys()), notes.label_separator).items():
+            notes.tally(f"classes_with_{name}", count)
     plan = plan_features(train, list(raw.values()), counter, counts, options)
     final_ids = classes.final_ids()
     num_classes = int((final_ids >= 0).sum())

@@ -48,6 +48,8 @@ class Notes:
     """What a reader accepted but wants told: counts by name, and row numbers that turned out to be no points."""
 
     counts: Counter[str] = field(default_factory=Counter)
+    label_separator: str | None = None
+    """What separated the labels inside cells of text, where there were such cells."""
     stray_rows: array[int] = field(default_factory=lambda: array("q"))
 
     def tally(self, name: str, count: int) -> None:
