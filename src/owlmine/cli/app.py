@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import owlmine
+from owlmine.cli.memory import told_of_memory
 from owlmine.errors import OwlmineError
 
 # Verb: module and function. A verb is imported when it is asked for, so that none waits for what only others need.
@@ -26,7 +27,6 @@ VERBS = {
     "compare": "owlmine.cli.compare:compare_command",
     "theory": "owlmine.cli.theory:theory_command",
 }
-
 app = typer.Typer(
     name="owlmine",
     help="Learn to retrieve the most relevant of very many classes.",
@@ -105,6 +105,10 @@ def _run_verb() -> None:
         _fail(str(error), 128 + error.signal if error.signal else 2)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
+    except (MemoryError, RuntimeError) as error:
+        if (told := told_of_memory(error, sys.argv[1:])) is None:
+            raise
+        _fail(told, 2)
 
 
 def _fail(message: str, status: int) -> NoReturn:

@@ -117,7 +117,7 @@ def _write(
         writer,
         raw,
         plan,
-        classes.final_ids(),
+        classes,
         keep_empty=options.keep_empty,
         class_counts=np.zeros(len(predictor.classes.keys), np.int64),
     )

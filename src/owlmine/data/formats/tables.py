@@ -128,7 +128,7 @@ class _Pending:
         for label, weight in zip(labels, weights or repeat(1.0), strict=False):
             unique.setdefault(label, weight)
         self.texts.append(text)
-        self.num_chars += len(text)
+        self.num_chars += len(text) + sum(map(len, unique))
         self._counts.append(len(unique))
         self._labels.extend(unique)
         self._weights.extend(unique.values())
