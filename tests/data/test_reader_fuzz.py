@@ -69,7 +69,7 @@ def read_rows(reader: PointReader) -> Rows:
         weights = [1.0] * len(keys) if labels.weights is None else labels.weights.tolist()
         for row, (low, high) in enumerate(zip(labels.offsets[:-1].tolist(), labels.offsets[1:].tolist(), strict=True)):
             rows.append((dict(zip(keys[low:high], weights[low:high], strict=True)), query_of(block.queries, row)))
-    stray = set(notes.stray_rows)
+    stray = set(notes.stray_rows.within(0, len(rows)).tolist())
     return [row for place, row in enumerate(rows) if place not in stray]
 
 

@@ -165,7 +165,13 @@ def test_offsets_past_two_to_the_31(tmp_path: Path) -> None:
             }
             for name, array in writer._arrays.items()
         }
-        meta = {"queries": "sparse", "splits": {"train": {}}, "arrays": entries}
+        meta = {
+            "queries": "sparse",
+            "features": 10,
+            "classes": 2,
+            "splits": {"train": {"points": 3}},
+            "arrays": entries,
+        }
         batch = Store(writer._folder, meta)["train"].batch(np.array([2]))
     assert isinstance(batch.queries, SparseRows)
     assert batch.queries.values is not None

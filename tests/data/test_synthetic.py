@@ -368,12 +368,17 @@ def test_ten_million_classes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("num_classes", [1, 9, 10, 11, 100, 1_234])
 def test_keys_are_those_of_the_plain_writer(num_classes: int, tmp_path: Path) -> None:
+    counts = np.zeros(num_classes, np.int64)
+    meta = {"queries": "sparse", "features": 0, "classes": num_classes, "keep_empty": False, "splits": {}}
+    meta |= {"weighting": {"kind": "none", "why": "no points"}}
     with synthetic.StoreWriter(tmp_path / "a") as writer:
+        writer.whole_array("classes.counts", counts)
         synthetic._write_number_keys(writer, num_classes, piece=7)
-        written = writer.finish({"splits": {}})
+        written = writer.finish(meta)
     with synthetic.StoreWriter(tmp_path / "b") as writer:
+        writer.whole_array("classes.counts", counts)
         writer.strings("classes.keys", map(str, range(num_classes)))
-        assert checksums(written) == checksums(writer.finish({"splits": {}}))
+        assert checksums(written) == checksums(writer.finish(meta))
 
 
 def test_same_seed_same_store_and_another_seed_another(tmp_path: Path) -> None:

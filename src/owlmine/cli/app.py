@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple, NoReturn
 import typer
 
 import owlmine
+from owlmine.cli.memory import told_of_memory
 from owlmine.cli.terminal import visible
 from owlmine.errors import OwlmineError
 
@@ -61,7 +62,6 @@ VERBS = {
         "Compare Top-k' mining with negative sampling: the weights theta of the losses that they estimate.",
     ),
 }
-
 app = typer.Typer(
     name="owlmine",
     help="Learn to retrieve the most relevant of very many classes.",
@@ -157,6 +157,10 @@ def _run_verb() -> None:
         _fail(str(error), 128 + error.signal if error.signal else 2)
     except _Interrupted as end:
         _fail("interrupted", 128 + end.number)
+    except (MemoryError, RuntimeError) as error:
+        if (told := told_of_memory(error, sys.argv[1:])) is None:
+            raise
+        _fail(told, 2)
 
 
 def _fail(message: str, status: int) -> NoReturn:

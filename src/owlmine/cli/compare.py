@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from owlmine.cli.data import ConversionProgress, DataArgument
+from owlmine.cli.data import DataArgument, open_data, with_reading_options
 from owlmine.cli.options import with_options
 from owlmine.cli.terminal import Terminal, literal
 from owlmine.compare.options import CompareOptions
+from owlmine.data.options import ConvertOptions
 
 if TYPE_CHECKING:
     from owlmine.train import Progress, Reporter
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _LINE_SECONDS = 60.0
 
 
+@with_reading_options
 @with_options(CompareOptions)
 def compare_command(
     data: DataArgument,
@@ -30,6 +32,7 @@ def compare_command(
         Path, typer.Option("--out", metavar="REPORT", help="Runs, figures and report; an earlier comparison goes on.")
     ],
     options: CompareOptions,
+    reading: ConvertOptions,
 ) -> None:
     """Compare ways to learn on a dataset, each at settings of its own, and write a report.
 
@@ -41,14 +44,12 @@ def compare_command(
     from owlmine.compare.comparison import REPORT, Request, run_comparison
     from owlmine.compare.folder import CompareFolder
     from owlmine.compare.table import print_results
-    from owlmine.data.datasets import open_dataset
     from owlmine.model.device import choose_device
 
     # Before data are converted, which can take an hour.
     CompareFolder(out).check()
     choose_device(options.device)
-    with ConversionProgress() as progress:
-        store = open_dataset(data, progress=progress)
+    store = open_data(data, reading)
     results = run_comparison(store, Request(data, out), options, RunShow(Terminal(stderr=True)))
     console = Terminal()
     print_results(console, results)

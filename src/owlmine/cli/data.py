@@ -15,7 +15,7 @@ from owlmine.cli.options import with_options
 from owlmine.cli.terminal import Terminal, literal, print_line
 from owlmine.data.convert import convert
 from owlmine.data.datasets import SAMPLE, open_dataset, sample_folder
-from owlmine.data.describe import describe, plot_description
+from owlmine.data.describe import conversion_notes, describe, plot_description
 from owlmine.data.options import ConvertOptions
 from owlmine.data.store import Store
 from owlmine.data.synthetic import SyntheticOptions, synthesize
@@ -24,6 +24,9 @@ from owlmine.errors import DataError
 from owlmine.pictures import check_picture
 
 data_app = typer.Typer(help="Bring data in, look at it, check it.", no_args_is_help=True)
+
+with_reading_options = with_options(ConvertOptions, parameter="reading", group="Reading files")
+"""For commands that take a store or convert files on the way: their parameter ``reading``."""
 
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="A store, a file or folder to convert, or: sample.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -110,6 +113,16 @@ def synthesize_command(
             typer.echo(f"Least possible chance to miss the label with {k} retrieved: {best.bayes_risk('test', k):.4f}")
 
 
+def open_data(data: str, reading: ConvertOptions) -> Store:
+    """The dataset that a command was given. What its conversion left out or doubted is told on standard error."""
+    with ConversionProgress() as progress:
+        store = open_dataset(data, reading, progress=progress)
+    console = Terminal(stderr=True)
+    for note in conversion_notes(store):
+        console.print(literal(note), soft_wrap=True, highlight=False)
+    return store
+
+
 class ConversionProgress:
     """A bar per split on a terminal; nothing elsewhere. Written to standard error, so that output stays clean."""
 
@@ -138,15 +151,6 @@ class ConversionProgress:
         self._bars.stop()
 
 
-_ACCEPTED = {
-    "crlf_lines": "lines ended with CR LF",
-    "blank_lines": "blank lines were passed over",
-    "blank_points": "blank lines were read as points without label and feature, as the header counts them",
-    "duplicate_labels": "labels were repeated within a point and kept once",
-    "label_cells_with_comma": "label cells hold commas; if these part labels, give --label-separator ,",
-}
-
-
 def _print_conversion(console: Console, store: Store) -> None:
     meta = store.meta
     console.print(
@@ -163,30 +167,8 @@ def _print_conversion(console: Console, store: Store) -> None:
             split["points_read"], emptied, split["points"], split["labels"], split["unseen_labels_dropped"],
         )))  # fmt: skip
     console.print(table)
-    for name, split in meta["splits"].items():
-        _print_notes(console, name, split, kept_empty=meta["keep_empty"] and name != "train")
-
-
-def _print_notes(console: Console, name: str, split: dict[str, Any], *, kept_empty: bool) -> None:
-    emptied = split["emptied_of_labels"] + split["emptied_of_features"]
-    if emptied:
-        console.print(
-            f"{name}: {split['emptied_of_labels']:,} points lost all labels (no such class in train) and"
-            f" {split['emptied_of_features']:,} all features; they are "
-            + (
-                f"kept and count as 0 ({split['points'] - emptied:,} points without them)."
-                if kept_empty
-                else f"left out ({split['points_read']:,} points with --keep-empty)."
-                if name != "train"
-                else "left out."
-            ),
-            soft_wrap=True,
-        )
-    given = split["without_label"] - (split["emptied_of_labels"] if kept_empty else 0)
-    if given:
-        console.print(f"{name}: {given:,} points came without labels and count as 0 in every metric.", soft_wrap=True)
-    for what, count in split["accepted"].items():
-        console.print(f"{name}: {count:,} {_ACCEPTED[what]}.", soft_wrap=True)
+    for note in conversion_notes(store):
+        console.print(literal(note), soft_wrap=True, highlight=False)
 
 
 def _print_description(console: Console, name: str, told: dict[str, Any]) -> None:

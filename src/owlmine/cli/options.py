@@ -14,8 +14,13 @@ from rich.markup import escape
 from owlmine.errors import OwlmineError
 
 
-def with_options(options_class: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replaces the parameter ``options`` of a command by one option per field of ``options_class``."""
+def with_options(
+    options_class: type[Any], *, parameter: str = "options", group: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replaces a parameter of a command by one option per field of ``options_class``.
+
+    ``group`` is the panel of the help for fields that name none.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command)
@@ -28,15 +33,14 @@ def with_options(options_class: type[Any]) -> Callable[[Callable[..., None]], Ca
                 inspect.Parameter.KEYWORD_ONLY,
                 default=field.default,
                 annotation=Annotated[
-                    field_types[field.name], _option(field.name, field_types[field.name], field.default, field.metadata)
+                    field_types[field.name],
+                    _option(field.name, field_types[field.name], field.default, field.metadata, group),
                 ],
             )
             for field in fields(options_class)
         ]
         kept = [
-            parameter.replace(annotation=own_types[name])
-            for name, parameter in own.parameters.items()
-            if name != "options"
+            given.replace(annotation=own_types[name]) for name, given in own.parameters.items() if name != parameter
         ]
 
         @functools.wraps(command)
@@ -45,17 +49,17 @@ def with_options(options_class: type[Any]) -> Callable[[Callable[..., None]], Ca
                 options = options_class(**{name: given.pop(name) for name in names})
             except ValueError as error:
                 raise OwlmineError(f"--{str(error).replace('_', '-', 1)}") from error
-            command(options=options, **given)
+            command(**{parameter: options}, **given)
 
-        keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in kept]
+        keyword_only = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept]
         run.__signature__ = inspect.Signature(keyword_only + added)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword_only + added}
+        run.__annotations__ = {one.name: one.annotation for one in keyword_only + added}
         return run
 
     return decorate
 
 
-def _option(name: str, kind: Any, default: Any, metadata: Any) -> Any:
+def _option(name: str, kind: Any, default: Any, metadata: Any, group: str | None) -> Any:
     flag = "--" + name.replace("_", "-")
     if kind is bool and default:
         flag += "/--no-" + name.replace("_", "-")
@@ -64,5 +68,5 @@ def _option(name: str, kind: Any, default: Any, metadata: Any) -> Any:
         flag,
         help=escape(metadata["help"]),
         show_default=kind is not bool or default,
-        rich_help_panel=metadata.get("group"),
+        rich_help_panel=metadata.get("group") or group,
     )

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from owlmine.cli.data import ConversionProgress, DataArgument
+from owlmine.cli.data import DataArgument, open_data, with_reading_options
 from owlmine.cli.options import with_options
 from owlmine.cli.terminal import Terminal, literal
-from owlmine.data.datasets import open_dataset
+from owlmine.data.options import ConvertOptions
 from owlmine.train.options import TrainOptions
 
 
+@with_reading_options
 @with_options(TrainOptions)
 def train_command(
     data: DataArgument,
     out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder for the model; must not exist.")],
     options: TrainOptions,
+    reading: ConvertOptions,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in that folder.")] = False,
 ) -> None:
     """Train a model, and keep it in a folder.
@@ -32,8 +36,7 @@ def train_command(
 
     # Before data are converted, which can take an hour.
     check_run(out, options, resume=resume)
-    with ConversionProgress() as progress:
-        store = open_dataset(data, progress=progress)
+    store = open_data(data, reading)
     console = Terminal(stderr=True)
     bar = BarReporter(console) if console.is_terminal else None
     with bar or nullcontext():
@@ -54,4 +57,16 @@ def train_command(
     if options.tensorboard:
         shown.print(f"Curves: tensorboard --logdir {literal(str(out / FOLDER))}", soft_wrap=True)
     if "test" in store.splits and len(store["test"]):
-        shown.print(f"On the test split: owlmine evaluate {literal(str(out))} {literal(data)}", soft_wrap=True)
+        command = f"owlmine evaluate {out} {data}{_for_evaluate(reading)}"
+        shown.print(f"On the test split: {literal(command)}", soft_wrap=True)
+
+
+def _for_evaluate(reading: ConvertOptions) -> str:
+    """The options that ``owlmine evaluate`` needs to read the same files."""
+    from owlmine.evaluate.model_data import ReadOptions
+
+    options = ""
+    for field in fields(ReadOptions):
+        if (given := getattr(reading, field.name, field.default)) != field.default:
+            options += f" --{field.name.replace('_', '-')}" + ("" if given is True else f" {shlex.quote(str(given))}")
+    return options

@@ -12,6 +12,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
+from owlmine.data.store_meta import damaged
+from owlmine.errors import DataError
+
 # NumPy pads its header so that the first axis can grow to any length in place.
 _HEADER_BYTES = 128
 
@@ -77,8 +80,12 @@ class PieceReader:
 class StringTable:
     """Strings by number, memory-mapped: UTF-8 bytes end to end and where each begins."""
 
-    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
-        self._data, self._offsets = data, offsets
+    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], *, file: Path | None = None) -> None:
+        """``file`` is where a store has the offsets, for messages."""
+        self._data, self._offsets, self._file = data, offsets, file
+        fits = data.ndim == offsets.ndim == 1 and data.dtype == np.uint8 and offsets.dtype == np.int64 and len(offsets)
+        if not fits or offsets[0] != 0 or offsets[-1] != len(data):
+            raise self._damaged(f"offsets that do not fit {data.size:,} bytes of text")
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringTable:
@@ -98,12 +105,28 @@ class StringTable:
         if not 0 <= number < len(self):
             raise IndexError(f"string {number} of a table of {len(self)}")
         start, end = int(self._offsets[number]), int(self._offsets[number + 1])
-        return self._data[start:end].tobytes().decode("utf-8")
+        if not 0 <= start <= end <= len(self._data):
+            raise self._damaged(f"string {number} from byte {start} to {end} of {len(self._data)}")
+        try:
+            return self._data[start:end].tobytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self._damaged(f"string {number} that is not UTF-8") from error
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), 1 << 16):
-            offsets = self._offsets[start : start + (1 << 16) + 1].astype(np.int64)
+            offsets = np.array(self._offsets[start : start + (1 << 16) + 1])
+            if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any() or offsets[-1] > len(self._data):
+                raise self._damaged("offsets that do not ascend")
             data = self._data[offsets[0] : offsets[-1]].tobytes()
             bounds = (offsets - offsets[0]).tolist()
-            for low, high in pairwise(bounds):
-                yield data[low:high].decode("utf-8")
+            for place, (low, high) in enumerate(pairwise(bounds), start):
+                try:
+                    yield data[low:high].decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise self._damaged(f"string {place} that is not UTF-8") from error
+
+    def _damaged(self, found: str) -> DataError:
+        wanted = "UTF-8 text and where each string of it begins"
+        if self._file is None:
+            return DataError("table of strings", found=found, wanted=wanted)
+        return damaged(self._file, found=found, wanted=wanted)

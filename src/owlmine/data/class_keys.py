@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from owlmine.data.formats.block import RowLabels
+from owlmine.data.number_counts import NumberCounts
 from owlmine.data.rows import Int64
 
 # Up to 18 digits: what 64 bits hold. A longer run of digits is a name.
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
-# Beyond this bound a table by class number could cost gigabytes because of one large number.
-_MAX_NUMBERED = 1 << 27
 
 
 class ClassKeys(Protocol):
@@ -24,8 +22,11 @@ class ClassKeys(Protocol):
     def raw_ids(self, labels: RowLabels, *, training: bool) -> Int64:
         """A number per label entry; -1 for a class that train does not have and that has no number yet."""
 
-    def final_ids(self) -> Int64:
-        """By raw id: the class id of the store, or -1 where train never had the class."""
+    def __len__(self) -> int:
+        """How many classes train has."""
+
+    def final_of_raw(self, raw_ids: Int64) -> Int64:
+        """The class ids of the store; -1 where train never had the class."""
 
     def keys(self) -> Iterator[str]:
         """The files' word for each class, in the order of the final ids."""
@@ -36,45 +37,33 @@ class ClassKeys(Protocol):
 
 def class_keys(num_classes: int | None) -> ClassKeys:
     """For a source that states this bound of class numbers, or none."""
-    return NamedClasses() if num_classes is None or num_classes > _MAX_NUMBERED else NumberedClasses()
+    return NamedClasses() if num_classes is None else NumberedClasses()
 
 
 class NumberedClasses:
-    """Class numbers that stay below a stated bound: a flag per number up to the largest of train, no dictionary."""
+    """Class numbers as they are: no dictionary."""
 
     def __init__(self) -> None:
-        self._seen: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._final: Int64 | None = None
+        self._seen = NumberCounts()
+
+    def __len__(self) -> int:
+        return len(self._seen.numbers)
 
     def raw_ids(self, labels: RowLabels, *, training: bool) -> Int64:
         numbers = labels.classes
         assert isinstance(numbers, np.ndarray)
-        if not training:
-            return np.where(numbers < len(self._seen), numbers, -1)
-        size = int(numbers.max(initial=-1)) + 1
-        if size > len(self._seen):
-            seen = np.zeros(max(size, 2 * len(self._seen)), np.bool_)
-            seen[: len(self._seen)] = self._seen
-            self._seen = seen
-        self._seen[numbers] = True
-        self._final = None
+        if training:
+            self._seen.add(numbers)
         return numbers
 
-    def final_ids(self) -> Int64:
-        if self._final is None:
-            self._final = np.cumsum(self._seen, dtype=np.int64)
-            self._final -= 1
-            self._final[~self._seen] = -1
-        return self._final
+    def final_of_raw(self, raw_ids: Int64) -> Int64:
+        return self._seen.ranks(raw_ids)
 
     def final_of_numbers(self, numbers: Int64) -> Int64:
-        known = numbers < len(self._seen)
-        ids = np.full(len(numbers), -1, np.int64)
-        ids[known] = self.final_ids()[numbers[known]]
-        return ids
+        return self._seen.ranks(numbers)
 
     def keys(self) -> Iterator[str]:
-        return map(str, np.flatnonzero(self._seen).tolist())
+        return map(str, self._seen.numbers.tolist())
 
 
 class NamedClasses:
@@ -94,11 +83,15 @@ class NamedClasses:
             return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
         return np.array([numbers.get(name, -1) for name in names], np.int64)
 
-    def final_ids(self) -> Int64:
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def final_of_raw(self, raw_ids: Int64) -> Int64:
         if self._final is None:
-            self._final = np.empty(len(self._numbers), np.int64)
+            self._final = np.full(len(self._numbers) + 1, -1, np.int64)
             self._final[[self._numbers[key] for key in self.keys()]] = np.arange(len(self._numbers))
-        return self._final
+        # Where -1 stands for an unknown class, the -1 behind the end of the table answers.
+        return self._final[raw_ids]
 
     def keys(self) -> Iterator[str]:
         if all(map(_WHOLE_NUMBER.fullmatch, self._numbers)):
@@ -106,6 +99,5 @@ class NamedClasses:
         return iter(self._numbers)
 
     def final_of_numbers(self, numbers: Int64) -> Int64:
-        # Where -1 stands for an unknown number, the -1 behind the end of the table answers.
-        final = np.append(self.final_ids(), -1)
-        return final[[self._numbers.get(str(number), -1) for number in numbers.tolist()]]
+        raw_ids = [self._numbers.get(str(number), -1) for number in numbers.tolist()]
+        return self.final_of_raw(np.array(raw_ids, np.int64))

@@ -86,7 +86,7 @@ def write_class_features(
             )
         row += len(part)
         out.append(plan.apply(rows) if shared else rows)
-    if missing := int((classes.final_ids() >= 0).sum()) - out.num_rows:
+    if missing := len(classes) - out.num_rows:
         raise DataError(path, found=f"no row for {missing:,} classes", wanted="a row for every class number of train")
 
 

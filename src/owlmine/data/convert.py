@@ -13,7 +13,9 @@ from owlmine.data.class_keys import ClassKeys, class_keys
 from owlmine.data.companions import write_class_features, write_class_names, write_filter
 from owlmine.data.features import FeaturePlan, plan_features
 from owlmine.data.formats.block import PointReader
-from owlmine.data.ingest import FeatureCounts, Progress, RawSplit
+from owlmine.data.formats.label_cells import joined_classes
+from owlmine.data.ingest import Progress, RawSplit
+from owlmine.data.number_counts import NumberCounts
 from owlmine.data.options import ConvertOptions
 from owlmine.data.population import write_split
 from owlmine.data.sources import Source, find_source, memory_source
@@ -52,7 +54,7 @@ def _write(source: Source, writer: StoreWriter, options: ConvertOptions, progres
     train = source.splits["train"]
     classes = class_keys(train.num_classes)
     counter = TokenCounter(options.tokens) if train.kind == "text" else None
-    counts = FeatureCounts()
+    counts = NumberCounts()
     raw: dict[str, RawSplit] = {}
     try:
         for name, reader in source.splits.items():
@@ -64,12 +66,14 @@ def _write(source: Source, writer: StoreWriter, options: ConvertOptions, progres
     finally:
         for split in raw.values():
             split.abandon()
+    notes = raw["train"].notes
+    if notes.label_separator is not None:
+        for name, count in joined_classes(set(classes.keys()), notes.label_separator).items():
+            notes.tally(f"classes_with_{name}", count)
     plan = plan_features(train, list(raw.values()), counter, counts, options)
-    final_ids = classes.final_ids()
-    num_classes = int((final_ids >= 0).sum())
-    if not num_classes:
+    if not len(classes):
         raise DataError(train.source, found="no labels", wanted="at least one labelled training point")
-    return _write_final(source, writer, options, raw, plan, classes, num_classes)
+    return _write_final(source, writer, options, raw, plan, classes)
 
 
 def _write_final(
@@ -79,9 +83,8 @@ def _write_final(
     raw: Mapping[str, RawSplit],
     plan: FeaturePlan,
     classes: ClassKeys,
-    num_classes: int,
 ) -> Store:
-    final_ids = classes.final_ids()
+    num_classes = len(classes)
     class_counts = np.zeros(num_classes, np.int64)
     splits: dict[str, Any] = {}
     for name, split in raw.items():
@@ -89,7 +92,7 @@ def _write_final(
             writer,
             split,
             plan,
-            final_ids,
+            classes,
             keep_empty=options.keep_empty and name != "train",
             class_counts=class_counts,
         )

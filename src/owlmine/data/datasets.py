@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import uuid
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -22,24 +25,39 @@ SAMPLE = "sample"
 def open_dataset(name: str | Path, options: ConvertOptions | None = None, *, progress: Progress | None = None) -> Store:
     """Opens a store as it is. Anything else is converted on first use, and the result is kept in the cache.
 
+    The checksums of a store are compared, once for as long as its files do not change. A damaged store is an error;
+    one in the cache is made again.
+
     ``sample`` is the embedded dataset: Debian package descriptions and the packages that they depend on.
     """
     path = sample_folder() if str(name) == SAMPLE else Path(name)
     if is_store(path):
         if options not in (None, ConvertOptions()):
             raise OwlmineError(f"{path}: is a finished store; options of conversion belong to the original files")
-        return Store.open(path)
+        return Store.open(path, verify=True)
     if not path.exists():
         raise DataError(path, found="no such file or folder", wanted=f"a store, a dataset, or the word {SAMPLE}")
     options = options or ConvertOptions()
     cached = cache_folder() / f"{path.resolve().name}-{_fingerprint(path, options)}"
-    if not is_store(cached):
+    if cached.exists():
         try:
-            return convert(path, cached, options, progress=progress)
+            return Store.open(cached, verify=True)
         except OwlmineError:
-            if not is_store(cached):  # else another process finished the same work first
-                raise
-    return Store.open(cached)
+            _discard(cached)
+    try:
+        return convert(path, cached, options, progress=progress)
+    except OwlmineError:
+        if not is_store(cached):  # else another process finished the same work first
+            raise
+    return Store.open(cached, verify=True)
+
+
+def _discard(cached: Path) -> None:
+    """Removes a damaged store of the cache: what it was made from is still there. Its name is free at once."""
+    aside = cached.with_name(f"{cached.name}.damaged-{uuid.uuid4().hex}")
+    with suppress(FileNotFoundError):  # another process was faster
+        cached.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def sample_folder() -> Path:

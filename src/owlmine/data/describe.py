@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from owlmine.data.formats.label_cells import SEPARATOR_NAMES
 from owlmine.data.store import Store
 from owlmine.pictures import save_picture
 
@@ -46,6 +48,47 @@ def describe(store: Store) -> dict[str, Any]:
             for low, high in _BANDS
         },
     }
+
+
+_NOTES = {
+    "crlf_lines": "lines ended with CR LF",
+    "blank_lines": "blank lines were passed over",
+    "blank_points": "blank lines were read as points without label and feature, as the header counts them",
+    "duplicate_labels": "labels were repeated within a point and kept once",
+    # In stores of earlier releases.
+    "label_cells_with_comma": "label cells hold commas; if these separate labels, read the files with"
+    " --label-separator ','",
+} | {
+    f"classes_with_{name}": f"classes hold a {name}, as if labels had been joined; if it separates labels, read the"
+    f" files with --label-separator {mark!r}"
+    for mark, name in SEPARATOR_NAMES.items()
+}
+
+
+def conversion_notes(store: Store) -> list[str]:
+    """What a conversion left out, or doubted: a line for each, which people should see."""
+    notes: list[str] = []
+    for name, split in store.meta["splits"].items():
+        kept_empty = store.meta["keep_empty"] and name != "train"
+        notes += [f"{name}: {note}." for note in _split_notes(name, split, kept_empty=kept_empty)]
+    return notes
+
+
+def _split_notes(name: str, split: dict[str, Any], *, kept_empty: bool) -> Iterator[str]:
+    no_labels, no_features = split["emptied_of_labels"], split["emptied_of_features"]
+    if emptied := no_labels + no_features:
+        lost = f"{no_labels:,} points lost all labels (no such class in train) and {no_features:,} all features"
+        if kept_empty:
+            yield f"{lost}; they are kept and count as 0 ({split['points'] - emptied:,} points without them)"
+        elif name != "train":
+            yield f"{lost}; they are left out ({split['points_read']:,} points with --keep-empty)"
+        else:
+            yield f"{lost}; they are left out"
+    if without := split["without_label"] - (no_labels if kept_empty else 0):
+        fate = "nothing is learned from them" if name == "train" else "they count as 0 in every metric"
+        yield f"{without:,} points came without labels; {fate}"
+    for what, count in split["accepted"].items():
+        yield f"{count:,} {_NOTES.get(what, what)}"
 
 
 def plot_description(store: Store, path: str | Path) -> None:

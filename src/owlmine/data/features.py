@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 
 from owlmine.data.formats.block import PointReader
-from owlmine.data.ingest import MAX_COUNTED, FeatureCounts, RawSplit
+from owlmine.data.ingest import RawSplit
+from owlmine.data.number_counts import NumberCounts
 from owlmine.data.options import ConvertOptions
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import Store
+from owlmine.data.store_meta import damaged
 from owlmine.data.store_writer import StoreWriter
 from owlmine.data.text import TextVectoriser, TfIdf, TokenCounter, TokenOptions, kept_tokens
 from owlmine.errors import DataError
+
+# The store has a document frequency for each feature: a gigabyte for so many.
+_MAX_COUNTED = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ def plan_features(
     train: PointReader,
     splits: Sequence[RawSplit],
     counter: TokenCounter | None,
-    counts: FeatureCounts,
+    counts: NumberCounts,
     options: ConvertOptions,
 ) -> FeaturePlan:
     """Decides once train has been read."""
@@ -79,12 +84,12 @@ def plan_features(
 def _plan_text(
     train: PointReader,
     counter: TokenCounter,
-    counts: FeatureCounts,
+    counts: NumberCounts,
     num_documents: int,
     options: ConvertOptions,
 ) -> FeaturePlan:
     frequencies = np.zeros(counter.num_tokens, np.int64)
-    frequencies[: len(counts.frequencies)] = counts.frequencies
+    frequencies[counts.numbers] = counts.counts
     kept = kept_tokens(frequencies, num_documents, min_df=options.min_df, max_df=options.max_df)
     if not len(kept):
         raise DataError(
@@ -126,7 +131,7 @@ def _plan_text(
 def _plan_counts(
     train: PointReader,
     splits: Sequence[RawSplit],
-    counts: FeatureCounts,
+    counts: NumberCounts,
     num_documents: int,
     options: ConvertOptions,
 ) -> FeaturePlan:
@@ -146,15 +151,14 @@ def _plan_counts(
     base: dict[str, Any] = {} if stated else {"first_feature": shift}
     if real or options.weighting == "none":
         return FeaturePlan("sparse", num_features, _told(None, "real values", options) | base, shift=shift)
-    if num_features > MAX_COUNTED:
+    if num_features > _MAX_COUNTED:
         raise DataError(
             train.source,
             found=f"{num_features:,} features",
-            wanted=f"at most {MAX_COUNTED:,} for TF-IDF (or --weighting none)",
+            wanted=f"at most {_MAX_COUNTED:,} for TF-IDF (or --weighting none)",
         )
     frequencies = np.zeros(num_features, np.int64)
-    seen = counts.frequencies[shift:]
-    frequencies[: len(seen)] = seen
+    frequencies[counts.numbers - shift] = counts.counts
     tfidf = TfIdf(frequencies, num_documents, 1)
     told = _told(tfidf, "whole-number counts", options) | base
     return FeaturePlan("sparse", num_features, told, tfidf, shift=shift, frequencies=frequencies)
@@ -185,6 +189,9 @@ def stored_tfidf(store: Store) -> TfIdf | None:
     frequencies, told = store.array("weighting.frequencies"), store.meta["weighting"]
     if frequencies is None or told["kind"] != "tfidf":
         return None
+    if len(frequencies) and not 0 <= frequencies.min() <= frequencies.max() <= told["documents"]:
+        file, found = store.path / "weighting.frequencies.npy", f"{frequencies.min()} to {frequencies.max()} documents"
+        raise damaged(file, found=found, wanted=f"0 to {told['documents']}")
     return TfIdf(frequencies, told["documents"], told["df_offset"])
 
 

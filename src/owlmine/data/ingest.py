@@ -13,39 +13,16 @@ from numpy.typing import NDArray
 from owlmine.data.arrays import ArrayWriter, PieceReader
 from owlmine.data.class_keys import ClassKeys
 from owlmine.data.formats.block import Notes, PointReader
-from owlmine.data.rows import Int64, SparseRows, offsets_from_counts
+from owlmine.data.number_counts import NumberCounts
+from owlmine.data.rows import SparseRows, offsets_from_counts
 from owlmine.data.text import TokenCounter
 from owlmine.errors import DataError
 
 # Rows and entries that are in memory at once when scratch arrays are read back.
 _PIECE_ROWS = 1 << 14
 _PIECE_ENTRIES = 1 << 20
-# A table of document frequencies this long is a gigabyte; a feature number beyond it is counted nowhere.
-MAX_COUNTED = 1 << 27
-
 Progress = Callable[[str, float, int], None]
 """Called with the split's name, how much of it has been read (0 to 1) and how many points so far."""
-
-
-class FeatureCounts:
-    """What the weighting needs to know of train: the documents that hold each feature below ``MAX_COUNTED``."""
-
-    def __init__(self) -> None:
-        self.frequencies: Int64 = np.zeros(0, np.int64)
-
-    def add(self, rows: SparseRows) -> None:
-        assert rows.values is not None
-        present = rows.indices[(rows.values != 0) & (rows.indices < MAX_COUNTED)]
-        size = int(present.max(initial=-1)) + 1
-        if size > len(self.frequencies):
-            grown = np.zeros(size, np.int64)
-            grown[: len(self.frequencies)] = self.frequencies
-            self.frequencies = grown
-        if size <= 4 * len(present):
-            self.frequencies[:size] += np.bincount(present, minlength=size)
-        else:  # few entries of a wide space: the work follows the entries
-            features, counts = np.unique(present, return_counts=True)
-            self.frequencies[features] += counts
 
 
 def holds_counts(rows: SparseRows) -> bool:
@@ -85,10 +62,13 @@ class RawSplit:
         reader: PointReader,
         classes: ClassKeys,
         counter: TokenCounter | None,
-        counts: FeatureCounts | None,
+        counts: NumberCounts | None,
         progress: Progress,
     ) -> None:
-        """Appends every block of the reader. ``counts`` is given for train alone: its presence means training."""
+        """Appends every block of the reader. ``counts`` is given for train alone: its presence means training.
+
+        It gets the documents that hold each feature.
+        """
         for block in reader.blocks(self.notes):
             if isinstance(block.queries, list):
                 assert counter is not None
@@ -130,10 +110,10 @@ class RawSplit:
                     else:
                         yield _take_rows(readers, entries[low:high], "indices", "values"), labels
 
-    def _append_features(self, rows: SparseRows, counts: FeatureCounts | None) -> None:
+    def _append_features(self, rows: SparseRows, counts: NumberCounts | None) -> None:
         assert rows.values is not None
         if counts is not None:
-            counts.add(rows)
+            counts.add(rows.indices[rows.values != 0])
         self.are_counts = self.are_counts and holds_counts(rows)
         if len(rows.indices):
             self.first_feature = min(self.first_feature, int(rows.indices.min()))

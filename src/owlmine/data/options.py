@@ -25,9 +25,9 @@ class ConvertOptions:
     max_df: float = option(0.5, "Text: leave out tokens of more than this share of the training documents.")
     ngrams: int = option(1, "Text: sequences of up to this many words are tokens.")
     hash_bits: int = option(0, "Text: hash tokens into 2^n features instead of keeping a vocabulary (0: vocabulary).")
-    text_column: str | None = option(None, "Tables: the column with the text; several, parted by commas, are joined.")
+    text_column: str | None = option(None, "Tables: the column with the text, or several joined, separated by commas.")
     label_column: str | None = option(None, "Tables: the column with the labels.")
-    label_separator: str = option(";", "Tables: what parts the labels inside a cell of text.")
+    label_separator: str = option(";", "Tables: what separates the labels inside a cell of text.")
     split_column: int = option(0, "Split-index files: which column (from 0) lists the split.")
     keep_empty: bool = option(
         False, "Keep test and dev points without label or feature, and count them as 0 in every metric."

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from owlmine.data.class_keys import ClassKeys
 from owlmine.data.features import FeaturePlan
 from owlmine.data.ingest import RawSplit
 from owlmine.data.rows import Int64, SparseRows
@@ -40,7 +41,7 @@ def write_split(
     writer: StoreWriter,
     raw: RawSplit,
     plan: FeaturePlan,
-    final_ids: Int64,
+    classes: ClassKeys,
     *,
     keep_empty: bool,
     class_counts: Int64,
@@ -49,13 +50,13 @@ def write_split(
     out = _SplitWriter(writer, raw.name, plan, weighted=raw.weighted)
     tally: Counter[str] = Counter(emptied_of_labels=0, emptied_of_features=0, without_label=0, unseen_labels_dropped=0)
     removed: list[Int64] = []
-    stray = np.array(raw.notes.stray_rows, np.int64)
     read = row = 0
     for raw_queries, raw_labels in raw.pieces():
-        labels = _final_labels(raw_labels, final_ids)
+        labels = _final_labels(raw_labels, classes)
         tally["unseen_labels_dropped"] += len(raw_labels.indices) - len(labels.indices)
         queries = plan.apply(raw_queries) if isinstance(raw_queries, SparseRows) else raw_queries
-        points = _all_but(stray, row, row + len(labels))
+        points = np.ones(len(labels), np.bool_)
+        points[raw.notes.stray_rows.within(row, row + len(labels))] = False
         row += len(labels)
         emptied = points & (raw_labels.counts > 0) & (labels.counts == 0)
         featureless = points & ~emptied & _lost_features(raw_queries, queries, plan)
@@ -104,8 +105,8 @@ class _SplitWriter:
         return {"labels": self.labels.num_entries, "feature_entries": features}
 
 
-def _final_labels(raw: SparseRows, final_ids: Int64) -> SparseRows:
-    ids = np.where(raw.indices >= 0, final_ids[raw.indices], -1)
+def _final_labels(raw: SparseRows, classes: ClassKeys) -> SparseRows:
+    ids = classes.final_of_raw(raw.indices)
     return SparseRows(raw.offsets, ids, raw.values).select(ids >= 0)
 
 
@@ -117,10 +118,3 @@ def _lost_features(
         return np.zeros(len(raw), np.bool_)
     lost: Mask = (final.counts == 0) & ((raw.counts > 0) | plan.from_text)
     return lost
-
-
-def _all_but(stray: Int64, start: int, stop: int) -> Mask:
-    """A flag for each of the rows ``start`` to ``stop``: whether it is a point."""
-    points = np.ones(stop - start, np.bool_)
-    points[stray[(stray >= start) & (stray < stop)] - start] = False
-    return points

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from os import PathLike
 
 import numpy as np
@@ -48,10 +49,16 @@ class ParsedBlock:
     duplicate_labels: int
     """How many repeated labels were left out."""
 
-    @property
+    @cached_property
     def blank_rows(self) -> Int64:
         """Positions of rows with neither label nor feature: blank lines, or comments alone."""
         return np.flatnonzero((self.features.counts == 0) & (self.labels.counts == 0))
+
+    def without_blank_rows(self) -> ParsedBlock:
+        if not len(self.blank_rows):
+            return self
+        filled = np.delete(np.arange(len(self.labels)), self.blank_rows)
+        return replace(self, features=self.features.take(filled), labels=self.labels.take(filled))
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,16 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from owlmine.data.arrays import StringTable
+from owlmine.data.formats.npy_files import mapped_array
 from owlmine.data.rows import Int64, SparseRows, gather_rows
+from owlmine.data.store_meta import FORMAT_NAME, FORMAT_VERSION, damaged, meta_checksum, read_meta
 from owlmine.errors import DataError, OwlmineError
-from owlmine.files import sha256_of
+from owlmine.files import KnownChecksums, sha256_of
 
-FORMAT_NAME = "owlmine-store"
-FORMAT_VERSION = 1
+__all__ = [
+    "FORMAT_NAME",
+    "FORMAT_VERSION",
+    "Batch",
+    "SparseTable",
+    "Split",
+    "Store",
+    "is_store",
+    "meta_checksum",
+    "read_meta",
+]
 
 
 class SparseTable:
-    """Compressed rows in memory-mapped arrays; offsets are 64-bit, so there may be more than 2**31 entries."""
+    """Compressed rows; offsets are 64-bit, so there may be more than 2**31 entries."""
 
     def __init__(self, offsets: Int64, indices: NDArray[np.int32], values: NDArray[np.float32] | None) -> None:
         self.offsets, self.indices, self.values = offsets, indices, values
@@ -45,6 +55,53 @@ class SparseTable:
         low, high = int(offsets[0]), int(offsets[-1])
         values = None if self.values is None else np.array(self.values[low:high])
         return SparseRows(offsets - low, np.array(self.indices[low:high]), values)
+
+
+class StoredTable(SparseTable):
+    """Compressed rows in memory-mapped files. What is handed out has been checked, so compiled code may rely on it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        offsets: Int64,
+        indices: NDArray[np.int32],
+        values: NDArray[np.float32] | None,
+        *,
+        num_columns: int,
+    ) -> None:
+        super().__init__(offsets, indices, values)
+        self._folder, self._name, self._num_columns = folder, name, num_columns
+        ends = (int(offsets[0]), int(offsets[-1]))
+        if ends != (0, len(indices)):
+            raise self._damaged("offsets", f"offsets from {ends[0]} to {ends[1]}", f"0 to {len(indices)}")
+
+    def rows(self, row_ids: NDArray[np.int64]) -> SparseRows:
+        self._check_offsets(self.offsets[row_ids], self.offsets[row_ids + 1])
+        return self._checked(super().rows(row_ids))
+
+    def slice(self, start: int, stop: int) -> SparseRows:
+        self._check_offsets(self.offsets[start:stop], self.offsets[start + 1 : stop + 1])
+        return self._checked(super().slice(start, stop))
+
+    def _check_offsets(self, starts: Int64, ends: Int64) -> None:
+        bad = (starts < 0) | (ends < starts) | (ends > len(self.indices))
+        if bad.any():
+            place = int(np.argmax(bad))
+            found = f"a row from {starts[place]} to {ends[place]} of {len(self.indices)} entries"
+            raise self._damaged("offsets", found, "offsets that ascend")
+
+    def _checked(self, rows: SparseRows) -> SparseRows:
+        indices, values = rows.indices, rows.values
+        if len(indices) and not 0 <= indices.min() <= indices.max() < self._num_columns:
+            found = f"the numbers {indices.min()} to {indices.max()}"
+            raise self._damaged("indices", found, f"0 to {self._num_columns - 1}")
+        if values is not None and not np.isfinite(values).all():
+            raise self._damaged("values", f"the value {values[~np.isfinite(values)][0]}", "finite values")
+        return rows
+
+    def _damaged(self, part: str, found: str, wanted: str) -> DataError:
+        return damaged(self._folder / f"{self._name}.{part}.npy", found=found, wanted=wanted)
 
 
 @dataclass(frozen=True)
@@ -67,8 +124,12 @@ class Split:
         queries: SparseTable | NDArray[np.float32],
         labels: SparseTable,
         filter_pairs: NDArray[np.int64] | None,
+        *,
+        file: Path | None = None,
     ) -> None:
+        """``file`` is where dense queries are mapped from, where they are."""
         self.name, self.queries, self.labels, self.filter_pairs = name, queries, labels, filter_pairs
+        self._file = file
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -77,7 +138,7 @@ class Split:
         """The points with these row numbers, in this order."""
         if isinstance(self.queries, SparseTable):
             return Batch(self.queries.rows(row_ids), self.labels.rows(row_ids))
-        return Batch(np.array(self.queries[row_ids]), self.labels.rows(row_ids))
+        return Batch(self._finite(np.array(self.queries[row_ids])), self.labels.rows(row_ids))
 
     def blocks(self, num_rows: int = 1 << 14) -> Iterator[Batch]:
         """All points in order, ``num_rows`` at a time."""
@@ -86,8 +147,13 @@ class Split:
             if isinstance(self.queries, SparseTable):
                 queries: SparseRows | NDArray[np.float32] = self.queries.slice(start, stop)
             else:
-                queries = np.array(self.queries[start:stop])
+                queries = self._finite(np.array(self.queries[start:stop]))
             yield Batch(queries, self.labels.slice(start, stop))
+
+    def _finite(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._file is not None and not np.isfinite(rows).all():
+            raise damaged(self._file, found=f"the value {rows[~np.isfinite(rows)][0]}", wanted="finite values")
+        return rows
 
 
 class Store:
@@ -97,16 +163,23 @@ class Store:
         self.path, self.meta = path, meta
 
     @classmethod
-    def open(cls, path: str | Path) -> Store:
-        """Opens the folder after checking its version and that every array has the recorded size."""
+    def open(cls, path: str | Path, *, verify: bool = False) -> Store:
+        """Opens the folder after checking its version and that every array has the recorded size.
+
+        With ``verify``, checksums are compared too; files that have not changed since the last time are not read.
+        """
         path = Path(path)
         store = cls(path, read_meta(path))
         for name, entry in store.meta["arrays"].items():
             file = store._file(name)
-            if not file.exists():
-                raise DataError(file, found="no such file", wanted="an array of the store")
-            if file.stat().st_size != entry["bytes"]:
-                raise DataError(file, found=f"{file.stat().st_size:,} bytes", wanted=f"{entry['bytes']:,} bytes")
+            try:
+                size = file.stat().st_size
+            except OSError as error:
+                raise damaged(file, found=f"no file ({error.strerror})", wanted="an array of the store") from error
+            if size != entry["bytes"]:
+                raise damaged(file, found=f"{size:,} bytes", wanted=f"{entry['bytes']:,} bytes")
+        if verify and (changed := store._changed(KnownChecksums().of)):
+            raise damaged(store._file(changed[0]), found="changed bytes", wanted="the recorded checksum")
         return store
 
     @property
@@ -125,17 +198,27 @@ class Store:
         if split not in self.meta["splits"]:
             raise OwlmineError(f"{self.path}: no split {split!r}; it has {', '.join(self.splits)}")
         dense = self.meta["queries"] == "dense"
-        queries = self.array(f"{split}.queries") if dense else self._table(f"{split}.features")
-        assert queries is not None
-        labels = self._table(f"{split}.labels")
-        assert labels is not None
-        return Split(split, queries, labels, self.array(f"{split}.filter"))
+        queries = (
+            self._array(f"{split}.queries")
+            if dense
+            else self._table(f"{split}.features", num_columns=self.num_features)
+        )
+        labels = self._table(f"{split}.labels", num_columns=self.num_classes)
+        return Split(split, queries, labels, self._filter_pairs(split), file=self._file(f"{split}.queries"))
+
+    def _filter_pairs(self, split: str) -> NDArray[np.int64] | None:
+        pairs, bounds = self.array(f"{split}.filter"), (self.meta["splits"][split]["points"], self.num_classes)
+        if pairs is not None and ((pairs < 0) | (pairs >= bounds)).any():
+            wanted = f"points below {bounds[0]:,} and classes below {bounds[1]:,}"
+            raise damaged(self._file(f"{split}.filter"), found="pairs of other numbers", wanted=wanted)
+        return pairs
 
     @cached_property
     def class_counts(self) -> NDArray[np.int64]:
         """Training points per class."""
-        counts = self.array("classes.counts")
-        assert counts is not None
+        counts = self._array("classes.counts")
+        if counts.min() < 0:
+            raise damaged(self._file("classes.counts"), found=f"the count {counts.min()}", wanted="0 or more")
         return counts
 
     @cached_property
@@ -153,7 +236,9 @@ class Store:
     @cached_property
     def class_features(self) -> SparseTable | None:
         """Features of the classes themselves, where the dataset has them."""
-        return self._table("classes.features")
+        if "classes.features.offsets" not in self.meta["arrays"]:
+            return None
+        return self._table("classes.features", num_columns=2**31)
 
     @cached_property
     def vocabulary(self) -> StringTable | None:
@@ -162,62 +247,49 @@ class Store:
 
     def array(self, name: str) -> NDArray[Any] | None:
         """A memory-mapped array, or None where this store has none of that name."""
-        if name not in self.meta["arrays"]:
-            return None
-        entry = self.meta["arrays"][name]
-        if 0 in entry["shape"]:  # an empty file cannot be mapped
-            return np.zeros(entry["shape"], entry["dtype"])
-        # A base-class view: indexing a np.memmap object builds a new map object each time, at several times the cost.
-        array: NDArray[Any] = np.asarray(np.load(self._file(name), mmap_mode="r"))
-        return array
+        return self._array(name) if name in self.meta["arrays"] else None
 
     def verify(self) -> list[str]:
         """Reads every array and returns the names of those whose checksum differs."""
-        return [name for name, entry in self.meta["arrays"].items() if sha256_of(self._file(name)) != entry["sha256"]]
+        return self._changed(sha256_of)
+
+    def _changed(self, checksum: Callable[[Path], str]) -> list[str]:
+        changed = []
+        for name, entry in self.meta["arrays"].items():
+            file = self._file(name)
+            try:
+                if checksum(file) != entry["sha256"]:
+                    changed.append(name)
+            except OSError as error:
+                raise OwlmineError(f"{file}: cannot be read: {error.strerror}") from error
+        return changed
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.npy"
 
-    def _table(self, name: str) -> SparseTable | None:
-        offsets, indices = self.array(f"{name}.offsets"), self.array(f"{name}.indices")
-        if offsets is None or indices is None:
-            return None
-        return SparseTable(offsets, indices, self.array(f"{name}.values"))
+    def _array(self, name: str) -> NDArray[Any]:
+        entry, file = self.meta["arrays"][name], self._file(name)
+        try:
+            array = mapped_array(file)
+        except DataError as error:
+            raise damaged(file, found=error.found, wanted="an array of the store") from error
+        if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
+            found = f"dtype {array.dtype.str} and shape {list(array.shape)}"
+            raise damaged(file, found=found, wanted=f"dtype {entry['dtype']} and shape {entry['shape']}")
+        # A base-class view: indexing a np.memmap object builds a new map object each time, at several times the cost.
+        return np.asarray(array)
+
+    def _table(self, name: str, *, num_columns: int) -> StoredTable:
+        offsets, indices = self._array(f"{name}.offsets"), self._array(f"{name}.indices")
+        return StoredTable(self.path, name, offsets, indices, self.array(f"{name}.values"), num_columns=num_columns)
 
     def _strings(self, name: str) -> StringTable | None:
-        data, offsets = self.array(f"{name}.bytes"), self.array(f"{name}.offsets")
-        return None if data is None or offsets is None else StringTable(data, offsets)
+        if f"{name}.offsets" not in self.meta["arrays"]:
+            return None
+        return StringTable(
+            self._array(f"{name}.bytes"), self._array(f"{name}.offsets"), file=self._file(f"{name}.offsets")
+        )
 
 
 def is_store(path: Path) -> bool:
     return (path / "meta.json").is_file()
-
-
-def read_meta(path: Path) -> dict[str, Any]:
-    """``meta.json``, checked for format, version and its own checksum."""
-    file = path / "meta.json"
-    if not file.is_file():
-        raise DataError(path, found="no meta.json", wanted="a store (make one with: owlmine data convert)")
-    try:
-        meta = json.loads(file.read_text("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(file, found=f"text that is not JSON ({error})", wanted="the store's description") from error
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT_NAME:
-        raise DataError(file, found="another kind of file", wanted=f'"format": "{FORMAT_NAME}"')
-    if meta.get("version") != FORMAT_VERSION:
-        raise DataError(
-            file,
-            found=f"store version {meta.get('version')!r}",
-            wanted=f"version {FORMAT_VERSION} (convert the data again with this release)",
-        )
-    if meta.get("checksum") != meta_checksum(meta):
-        raise DataError(file, found="a checksum that does not fit the content", wanted="an unchanged meta.json")
-    return meta
-
-
-def meta_checksum(meta: dict[str, Any]) -> str:
-    """SHA-256 of the description without its own checksum, in a canonical spelling."""
-    import hashlib
-
-    content = {key: value for key, value in meta.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

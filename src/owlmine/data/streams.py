@@ -16,6 +16,7 @@ from owlmine.errors import DataError, OwlmineError, how_to_install
 
 COMPRESSION_SUFFIXES = (".gz", ".xz", ".zst")
 BLOCK_BYTES = 8 << 20
+_BLOCK_LINES = 1 << 18
 _ARRIVING_BYTES = 1 << 16
 # One point on one line. A longer line is a file that is not what it claims to be, and would have to fit in memory.
 MAX_LINE_BYTES = 32 << 20
@@ -74,7 +75,13 @@ class ByteSource:
     def read(self, num_bytes: int) -> bytes:
         try:
             data = self._stream.read(num_bytes)
-        except (EOFError, OSError, ValueError, MemoryError, zlib.error, lzma.LZMAError) as error:
+        except MemoryError as error:
+            raise DataError(
+                self.path,
+                found=f"a {self.compression or 'file'} stream that takes more memory to read than there is",
+                wanted="less, or an undamaged stream",
+            ) from error
+        except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             raise DataError(
                 self.path,
                 found=f"damaged {self.compression or 'file'} after {self._bytes_out:,} good bytes ({error})",
@@ -125,11 +132,23 @@ def line_blocks(path: LineSource) -> Iterator[LineBlock]:
         block, rest = rest + data[:end], data[end:]
         longest = block.find(b"\n") + 1
         _check_line_length(path, line, longest)
-        yield LineBlock(block, line, progress)
-        line += block.count(b"\n")
+        for lines in _bounded(block):
+            yield LineBlock(lines, line, progress)
+            line += lines.count(b"\n")
         _check_line_length(path, line, len(rest))
     if rest:
         yield LineBlock(rest, line, 1.0)
+
+
+def _bounded(block: bytes) -> Iterator[bytes]:
+    """Parts of at most ``_BLOCK_LINES`` lines: what a reader makes of a line may take more than the line."""
+    if block.count(b"\n") <= _BLOCK_LINES:
+        yield block
+        return
+    half = len(block) // 2
+    middle = block.rfind(b"\n", 0, half) + 1 or block.find(b"\n", half) + 1
+    yield from _bounded(block[:middle])
+    yield from _bounded(block[middle:])
 
 
 def text_lines(

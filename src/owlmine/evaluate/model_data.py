@@ -60,7 +60,7 @@ def open_for_model(
     if is_store(path):
         if options not in (None, ReadOptions()):
             raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
-        store = Store.open(path)
+        store = Store.open(path, verify=True)
         predictor.check_fits(store)
         return store, split or _DEFAULT_SPLIT
     options = options or ReadOptions()
@@ -117,7 +117,7 @@ def _write(
         writer,
         raw,
         plan,
-        classes.final_ids(),
+        classes,
         keep_empty=options.keep_empty,
         class_counts=np.zeros(len(predictor.classes.keys), np.int64),
     )

@@ -46,8 +46,11 @@ class ClassIndex:
             return self.final_of_numbers(labels.classes)
         return np.array([self._by_key.get(name, -1) for name in labels.classes], np.int64)
 
-    def final_ids(self) -> Int64:
-        return np.arange(len(self._keys), dtype=np.int64)
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def final_of_raw(self, raw_ids: Int64) -> Int64:
+        return raw_ids
 
     def final_of_numbers(self, numbers: Int64) -> Int64:
         known, ids = self._by_number

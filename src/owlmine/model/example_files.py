@@ -53,7 +53,7 @@ def read_examples(
     if is_store(path):
         if options not in (None, ExampleOptions()):
             raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
-        store = Store.open(path)
+        store = Store.open(path, verify=True)
         predictor.check_features_fit(store)
         keys, names = list(store.class_keys), dict(zip(store.class_keys, store.class_names, strict=True))
         for batch in store[split or _DEFAULT_SPLIT].blocks():

@@ -78,7 +78,7 @@ def open_queries(
     if is_store(path):
         if options != QueryOptions():
             raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
-        store = Store.open(path)
+        store = Store.open(path, verify=True)
         predictor.check_features_fit(store)
         return _stored(store, split or "test")
     if split is not None:
@@ -144,16 +144,13 @@ def _table_blocks(source: LineSource, name: str, options: QueryOptions) -> Itera
 
 
 def _arriving_points(reader: SvmlightReader, predictor: Predictor, options: QueryOptions) -> Iterator[QueryBlock]:
-    """Read once: the number of the first feature must be known, and blank lines are none within their block."""
+    """Read once: the number of the first feature must be known."""
     if options.first_feature == "auto" and "first_feature" not in predictor.features.weighting:
         wanted = "--first-feature 0 or 1, which cannot be told before all has arrived"
         raise DataError(STANDARD_INPUT, found="svmlight", wanted=wanted)
     shift = first_feature([], options.first_feature, predictor.features.weighting)
-    notes, num_rows, num_stray = Notes(), 0, 0
-    for block in reader.blocks(notes):
-        stray = np.array(notes.stray_rows[num_stray:], np.int64) - num_rows
-        num_rows, num_stray = num_rows + len(block.labels), len(notes.stray_rows)
-        yield QueryBlock(_shifted(reader, block.queries, shift, without=stray))
+    for block in reader.blocks(Notes()):
+        yield QueryBlock(_shifted(reader, block.queries, shift, without=np.zeros(0, np.int64)))
 
 
 def first_feature(readers: Iterable[PointReader], choice: str, weighting: dict[str, Any]) -> int:
@@ -210,10 +207,9 @@ def _points(reader: LabelledReader | SvmlightReader, *, shift: int) -> Iterator[
     notes, row = Notes(), 0
     for _ in reader.blocks(notes):
         pass
-    stray = np.array(notes.stray_rows, np.int64)
     for block in reader.blocks(Notes()):
         num_rows = len(block.labels)
-        own = stray[slice(*np.searchsorted(stray, (row, row + num_rows)))] - row
+        own = notes.stray_rows.within(row, row + num_rows)
         row += num_rows
         yield QueryBlock(_shifted(reader, block.queries, shift, without=own), progress=block.progress)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from owlmine.data.store import SparseTable, Split
 from owlmine.kernels.bags import DeviceRows
@@ -45,9 +43,6 @@ def num_bytes(split: Split) -> int:
 
 
 def _on_device(table: SparseTable, device: torch.device) -> DeviceRows:
-    def moved(part: NDArray[Any]) -> torch.Tensor:
-        # A copy first: PyTorch warns of memory that it may not write to, as mapped files are.
-        return torch.from_numpy(np.array(part)).to(device)
-
-    values = None if table.values is None else moved(table.values)
-    return DeviceRows(moved(table.offsets), moved(table.indices), values)
+    rows = table.slice(0, len(table))
+    values = None if rows.values is None else torch.from_numpy(rows.values).to(device)
+    return DeviceRows(torch.from_numpy(rows.offsets).to(device), torch.from_numpy(rows.indices).to(device), values)

@@ -83,10 +83,26 @@ def test_tsv_with_commas_and_a_separator_of_ones_own(converted: Convert) -> None
     assert stored_rows(store)["train"] == [({"a": 1.0, "b": 1.0}, {"barn": 1.0, "owl": 1.0})]
 
 
-def test_commas_that_may_part_labels_are_told(converted: Convert) -> None:
-    store = converted({"train.csv": 'text,labels\nowl,"a,b"\nowl,"c,d"\nowl,e\n'})
-    assert store.meta["splits"]["train"]["accepted"] == {"label_cells_with_comma": 2}
-    assert labels_of(store)[0] == {"a,b": 1.0}
+@pytest.mark.parametrize(
+    ("cells", "options", "accepted"),
+    [
+        (["a,b", "c,d", "e"], {}, {"classes_with_comma": 2}),
+        (["a,b", "a", "b", "c", "d"], {}, {"classes_with_comma": 1}),
+        (["a|b", "c|d", "e"], {}, {"classes_with_vertical bar": 2}),
+        (["a;b", "c;d", "e"], {"label_separator": ","}, {"classes_with_semicolon": 2}),
+        (["Paris, France", "owl", "barn", "snow"], {}, {}),
+        (["a,b", "c,d", "e"], {"label_separator": ","}, {}),
+        ([["a,b"], ["c,d"], ["e"]], {}, {}),
+        (['["a,b"]', '["c,d"]', '["e"]'], {}, {}),
+    ],
+)
+def test_labels_that_another_separator_should_have_split_are_told(
+    cells: list[object], options: dict[str, str], accepted: dict[str, int], converted: Convert
+) -> None:
+    """Where most classes hold it, or what it separates are classes by themselves; in a list a comma is a name's own."""
+    lines = "".join(json.dumps({"text": "owl", "labels": cell}) + "\n" for cell in cells)
+    store = converted({"train.jsonl": lines}, **options)
+    assert store.meta["splits"]["train"]["accepted"] == accepted
 
 
 def test_columns_are_chosen(converted: Convert) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from owlmine.data.rows import Float32, Int64, SparseRows, concatenate
+from owlmine.data.rows import Float32, Int64, SparseRows, concatenate, offsets_from_counts
 from owlmine.errors import DataError
 
 Queries = SparseRows | NDArray[Any] | list[str]
@@ -43,12 +44,46 @@ class Block:
     """How much of the source has been read, 0 to 1."""
 
 
+class RowRuns:
+    """Ascending row numbers, kept as runs: a billion in a row cost what one costs."""
+
+    def __init__(self) -> None:
+        self._starts, self._stops = array("q"), array("q")
+        self._num_rows = 0
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def add(self, rows: Int64) -> None:
+        """More rows, ascending, all behind those that are there."""
+        if not len(rows):
+            return
+        breaks = np.flatnonzero(np.diff(rows) != 1)
+        starts, stops = rows[np.concatenate([[0], breaks + 1])], rows[np.concatenate([breaks, [len(rows) - 1]])] + 1
+        if self._stops and self._stops[-1] == starts[0]:
+            self._stops[-1] = int(stops[0])
+            starts, stops = starts[1:], stops[1:]
+        self._starts.frombytes(starts.astype(np.int64).tobytes())
+        self._stops.frombytes(stops.astype(np.int64).tobytes())
+        self._num_rows += len(rows)
+
+    def within(self, start: int, stop: int) -> Int64:
+        """The rows from ``start`` up to ``stop`` - 1, with ``start`` counted as row 0."""
+        low, high = bisect_right(self._stops, start), bisect_left(self._starts, stop)
+        starts = np.maximum(np.array(self._starts[low:high], np.int64), start) - start
+        stops = np.minimum(np.array(self._stops[low:high], np.int64), stop) - start
+        offsets = offsets_from_counts(stops - starts)
+        return np.repeat(starts - offsets[:-1], stops - starts) + np.arange(offsets[-1])
+
+
 @dataclass
 class Notes:
     """What a reader accepted but wants told: counts by name, and row numbers that turned out to be no points."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    stray_rows: array[int] = field(default_factory=lambda: array("q"))
+    label_separator: str | None = None
+    """What separated the labels inside cells of text, where there were such cells."""
+    stray_rows: RowRuns = field(default_factory=RowRuns)
 
     def tally(self, name: str, count: int) -> None:
         if count:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,10 @@ from owlmine.errors import excerpt
 
 Labels = tuple[list[str], list[float] | None]
 """The labels of a point, and their weights where they have any."""
+
+
+SEPARATOR_NAMES = {",": "comma", ";": "semicolon", "|": "vertical bar"}
+"""What people put between labels, in words."""
 
 
 class BadCellError(Exception):
@@ -54,6 +58,21 @@ def labels_of(cells: Mapping[str, Any], column: str, separator: str) -> Labels:
     if not isinstance(relevance, (list, tuple)) or len(relevance) != len(labels):
         raise BadCellError("'target_rel' that does not fit 'target_ind'", "a weight per label")
     return labels, [_weight(item, "target_rel") for item in relevance]
+
+
+def joined_classes(keys: Collection[str], separator: str) -> dict[str, int]:
+    """Classes that look like several labels which another separator should have split, by the name of that separator.
+
+    Either most classes hold it, or most of what it separates are classes by themselves.
+    """
+    found: dict[str, int] = {}
+    for mark, name in SEPARATOR_NAMES.items():
+        joined = [] if mark in separator else [key for key in keys if mark in key]
+        parts = [part.strip() for key in joined for part in key.split(mark)]
+        alone = sum(part in keys for part in parts)
+        if joined and (2 * len(joined) > len(keys) or 2 * alone >= len(parts)):
+            found[name] = len(joined)
+    return found
 
 
 def label_of(item: Any) -> str:

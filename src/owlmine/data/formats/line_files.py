@@ -16,6 +16,7 @@ _MAX_ID = 2**31
 _MAX_DIGITS = 10
 # Characters of text per block: lines may be long, and Python holds up to four bytes for each.
 _BLOCK_CHARS = 1 << 22
+_BLOCK_LABELS = 1 << 20
 
 
 def line_labels(path: Path) -> LabelFile:
@@ -30,7 +31,7 @@ def line_labels(path: Path) -> LabelFile:
             notes.tally("duplicate_labels", len(fields) - len(numbers))
             counts.append(len(numbers))
             classes.extend(numbers)
-            if len(counts) == BLOCK_ROWS:
+            if len(counts) == BLOCK_ROWS or len(classes) > _BLOCK_LABELS:
                 yield SparseRows(offsets_from_counts(np.array(counts)), np.array(classes, np.int64), None)
                 counts, classes = [], []
         if counts:

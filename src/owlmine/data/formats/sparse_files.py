@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from owlmine.data.formats.block import Block, LabelFile, Notes, QueryFile, QueryKind, RowLabels
+from owlmine.data.formats.block import Block, LabelFile, Notes, QueryFile, QueryKind, RowLabels, RowRuns
 from owlmine.data.rows import SparseRows
 from owlmine.data.sparse_text import Grammar, ParsedBlock, parse_block
 from owlmine.data.streams import ByteSource, LineSource, line_blocks
@@ -53,14 +52,14 @@ class LabelledReader:
         self.num_points, self.num_features, self.num_classes = read_header(path, ("points", "features", "classes"))
 
     def blocks(self, notes: Notes) -> Iterator[Block]:
-        blank = array("q")
-        num_rows = 0
+        blank = RowRuns()
+        num_rows = num_blank = num_given = 0
         for parsed, line, progress in _parsed(self.path, Grammar.LABELLED, self.num_features, self.num_classes, notes):
-            blank.frombytes((parsed.blank_rows + num_rows).tobytes())
             num_rows += len(parsed.labels)
-            if num_rows - len(blank) > self.num_points:
+            num_blank += len(parsed.blank_rows)
+            if num_rows - num_blank > self.num_points:
                 surplus = np.delete(np.arange(len(parsed.labels)), parsed.blank_rows)[
-                    self.num_points - num_rows + len(blank)
+                    self.num_points - num_rows + num_blank
                 ]
                 raise DataError(
                     self.path,
@@ -68,17 +67,23 @@ class LabelledReader:
                     found=f"more than {self.num_points:,} points",
                     wanted=f"the {self.num_points:,} points of the header",
                 )
-            yield Block(parsed.features, _row_labels(parsed.labels), progress)
+            if num_rows > self.num_points:  # the header does not count blank lines, so these are none
+                filled = parsed.without_blank_rows()
+            else:
+                filled = parsed
+                blank.add(parsed.blank_rows + num_given)
+            num_given += len(filled.labels)
+            yield Block(filled.features, _row_labels(filled.labels), progress)
         # A blank line is a point with neither label nor feature where the header counts it, and a stray one if not.
         if num_rows == self.num_points:
-            notes.tally("blank_points", len(blank))
-        elif num_rows - len(blank) == self.num_points:
-            notes.tally("blank_lines", len(blank))
-            notes.stray_rows.extend(blank)
+            notes.tally("blank_points", num_blank)
+        elif num_rows - num_blank == self.num_points:
+            notes.tally("blank_lines", num_blank)
+            notes.stray_rows = blank
         else:
             raise DataError(
                 self.path,
-                found=f"{num_rows - len(blank):,} points" + (f" and {len(blank):,} blank lines" if blank else ""),
+                found=f"{num_rows - num_blank:,} points" + (f" and {num_blank:,} blank lines" if num_blank else ""),
                 wanted=f"the {self.num_points:,} points of the header",
             )
 
@@ -96,12 +101,12 @@ class SvmlightReader:
     def blocks(self, notes: Notes) -> Iterator[Block]:
         num_rows = 0
         for parsed, _, progress in _parsed(self.path, Grammar.SVMLIGHT, None, None, notes):
-            notes.stray_rows.frombytes((parsed.blank_rows + num_rows).tobytes())
             notes.tally("blank_lines", len(parsed.blank_rows))
-            num_rows += len(parsed.labels)
-            names = [str(label) for label in parsed.labels.indices.tolist()]
-            yield Block(parsed.features, RowLabels(parsed.labels.offsets, names), progress)
-        if num_rows == len(notes.stray_rows):
+            filled = parsed.without_blank_rows()
+            num_rows += len(filled.labels)
+            names = [str(label) for label in filled.labels.indices.tolist()]
+            yield Block(filled.features, RowLabels(filled.labels.offsets, names), progress)
+        if not num_rows:
             raise DataError(self.path, found="no points", wanted="lines of the form 'label,label feature:value'")
 
 

@@ -35,10 +35,10 @@ class IndexedReader:
             labels = SparseRows(block.labels.offsets, block.labels.classes, None).take(chosen)
             yield Block(block.queries.take(chosen), RowLabels(labels.offsets, labels.indices), block.progress)
             row = stop
-        if inner.stray_rows:
+        if strays := inner.counts["blank_lines"]:
             raise DataError(
                 self._whole.path,
-                found=f"{len(inner.stray_rows)} stray blank lines",
+                found=f"{strays:,} stray blank lines",
                 wanted="none beside split-index files",
             )
         notes.counts.update(inner.counts)

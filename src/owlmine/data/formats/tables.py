@@ -35,10 +35,10 @@ class Columns:
     """Which columns to use; None takes the first of the usual names that the table has."""
 
     text: str | None = None
-    """Several columns, joined by a blank, are parted by commas."""
+    """One column, or several separated by commas, whose texts are joined by a blank."""
     labels: str | None = None
     separator: str = ";"
-    """Parts the labels inside one cell of text; a cell that is a JSON list needs none."""
+    """What separates the labels inside one cell of text; a cell that is a JSON list needs none."""
 
     def may_use(self, name: str) -> bool:
         """Whether a column of this name could matter, so that others need not be read."""
@@ -60,7 +60,7 @@ class TableReader:
         pending = _Pending()
         text_columns: tuple[str, ...] = ()
         label_column = ""
-        num_rows, with_comma = 0, 0
+        num_rows = 0
         for number, cells, progress in self.rows(notes):
             if not label_column:
                 text_columns, label_column = self.text_columns(cells, number), self._label_column(cells, number)
@@ -69,7 +69,8 @@ class TableReader:
                 labels, weights = labels_of(cells, label_column, self._columns.separator)
             except BadCellError as error:
                 raise self.error(number, error.found, error.wanted) from None
-            with_comma += self._columns.separator != "," and any("," in label for label in labels)
+            if isinstance(cell := cells[label_column], str) and not cell.strip().startswith("["):
+                notes.label_separator = self._columns.separator
             notes.tally("duplicate_labels", pending.add(text, labels, weights))
             num_rows += 1
             if len(pending.texts) == _BLOCK_ROWS or pending.num_chars > _BLOCK_CHARS:
@@ -79,8 +80,6 @@ class TableReader:
             yield pending.block(1.0)
         if not num_rows:
             raise DataError(self.source, found="no points", wanted="rows with a text and labels")
-        if self._unit == "line" and with_comma > num_rows / 2:
-            notes.tally("label_cells_with_comma", with_comma)
 
     def text_columns(self, cells: dict[str, Any], number: int) -> tuple[str, ...]:
         """The columns whose cells, joined by blanks, are the text; told by a row of the table."""
@@ -129,7 +128,7 @@ class _Pending:
         for label, weight in zip(labels, weights or repeat(1.0), strict=False):
             unique.setdefault(label, weight)
         self.texts.append(text)
-        self.num_chars += len(text)
+        self.num_chars += len(text) + sum(map(len, unique))
         self._counts.append(len(unique))
         self._labels.extend(unique)
         self._weights.extend(unique.values())
