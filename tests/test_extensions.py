@@ -1,13 +1,65 @@
-"""Compiled parts: there, or None."""
+"""What is said of compiled parts that were not built."""
 
 from __future__ import annotations
 
-import math
+import os
+import shutil
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
-from owlmine.extensions import load_extension
+import pytest
+
+import owlmine
+from owlmine.extensions import EXTENSIONS
+
+NOTE = "5 of 5 compiled parts are missing, so work on a CPU is up to 18 times slower. Install a C compiler"
 
 
-def test_what_is_there_and_what_is_not() -> None:
-    assert load_extension("math") is math
-    assert load_extension("owlmine.mining._no_such_part") is None
-    assert load_extension("owlmine.no_such_room._part") is None
+@pytest.fixture(scope="module")
+def without_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package's Python files in a folder to import from."""
+    folder = tmp_path_factory.mktemp("plain")
+    ignore = shutil.ignore_patterns(*(f"*{suffix}" for suffix in EXTENSION_SUFFIXES), "__pycache__")
+    shutil.copytree(Path(owlmine.__file__).parent, folder / "owlmine", ignore=ignore)
+    return folder
+
+
+def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+
+
+def test_the_version_names_the_parts_that_are_missing(without_parts: Path) -> None:
+    version, parts, note = _run(without_parts, "-m", "owlmine", "--version").stdout.splitlines()
+    assert version == f"owlmine {owlmine.__version__}"
+    assert parts == f"compiled parts: none; missing: {', '.join(name.removeprefix('owlmine.') for name in EXTENSIONS)}"
+    assert note.startswith(NOTE)
+
+
+def test_a_command_says_once_that_parts_are_missing(without_parts: Path) -> None:
+    done = _run(without_parts, "-m", "owlmine", "theory", "--classes", "100", "--pool", "10")
+    assert done.stderr.count("compiled parts are missing") == 1
+    assert done.stderr.startswith(f"owlmine: note: {NOTE}")
+    assert "compiled" not in done.stdout
+    assert _run(without_parts, "-m", "owlmine", "theory", "--help").stderr == ""
+
+
+def test_python_is_warned_once(without_parts: Path) -> None:
+    code = "from owlmine.extensions import *; [load_extension(name) for name in EXTENSIONS]"
+    assert _run(without_parts, "-c", code).stderr.count(f"RuntimeWarning: {NOTE}") == 1
+
+
+def test_nothing_is_said_where_every_part_is_there(tmp_path: Path) -> None:
+    """Empty files in place of the parts: the look is for files alone."""
+    shutil.copytree(Path(owlmine.__file__).parent, tmp_path / "owlmine")
+    for name in EXTENSIONS:
+        (tmp_path.joinpath(*name.split(".")).with_suffix(EXTENSION_SUFFIXES[0])).touch()
+    parts = _run(tmp_path, "-m", "owlmine", "--version").stdout.splitlines()[1]
+    assert "missing" not in parts
+    assert parts.count("_") == len(EXTENSIONS) + 1  # _sparse_text has two.
+    done = _run(tmp_path, "-m", "owlmine", "theory", "--classes", "100", "--pool", "10")
+    assert done.stderr == ""

@@ -16,6 +16,7 @@ import owlmine
 from owlmine.cli.memory import told_of_memory
 from owlmine.cli.terminal import visible
 from owlmine.errors import OwlmineError
+from owlmine.extensions import announce_missing, describe_extensions
 
 
 class Verb(NamedTuple):
@@ -76,6 +77,8 @@ def add_verbs(arguments: list[str]) -> None:
     """Puts every verb into the app: whole the one that the arguments ask for, the others by name and summary."""
     # No option that stands before a verb takes a value.
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if asked in VERBS and "--help" not in arguments:
+        announce_missing()
     for verb, (module, name, summary) in VERBS.items():
         command = getattr(import_module(module), name) if verb == asked else _not_asked
         if isinstance(command, typer.Typer):
@@ -90,7 +93,7 @@ def _not_asked() -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"owlmine {owlmine.__version__}")
+        typer.echo(f"owlmine {owlmine.__version__}\n{describe_extensions()}")
         raise typer.Exit
 
 
@@ -98,7 +101,12 @@ def _show_version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and which compiled parts are there.",
+        ),
     ] = False,
 ) -> None:
     del version
