@@ -74,14 +74,14 @@ def test_blocks_do_not_change_the_figures(monkeypatch: pytest.MonkeyPatch) -> No
 def test_never_more_rows_than_a_block_nor_more_places_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     predictor, split = owlmine.load(sparse_model()), Store.open(sparse_store())["test"]
     asked: list[tuple[int, int]] = []
-    real = predictor.shortlist
+    real = predictor.top_with_probabilities
     monkeypatch.setattr("owlmine.evaluate.of_model._BLOCK_ROWS", 16)
 
     def watched(queries: Any, k: int, **options: Any) -> Any:
         asked.append((len(queries), k))
         return real(queries, k, **options)
 
-    monkeypatch.setattr(predictor, "shortlist", watched)
+    monkeypatch.setattr(predictor, "top_with_probabilities", watched)
     evaluate_model(predictor, split, ks=[3])
     most = max(np.bincount(split.filter_pairs[:, 0]))
     assert max(rows for rows, _ in asked) == 16
