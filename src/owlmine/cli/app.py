@@ -27,6 +27,7 @@ VERBS = {
     "compare": "owlmine.cli.compare:compare_command",
     "theory": "owlmine.cli.theory:theory_command",
 }
+
 app = typer.Typer(
     name="owlmine",
     help="Learn to retrieve the most relevant of very many classes.",
