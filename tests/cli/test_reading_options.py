@@ -15,7 +15,7 @@ from owlmine.cli.train import train_command
 from owlmine.errors import OwlmineError
 
 from ..conftest import Command
-from ..small_models import text_point, write_jsonl
+from ..small_models import run, text_point, write_jsonl
 
 BRIEF = ("--recipe", "single", "--dim", "8", "--epochs", "1", "--device", "cpu")
 BAD_INPUTS = {
@@ -67,12 +67,10 @@ def test_errors_name_options_that_the_command_has(command: Callable[..., None], 
     assert {"--text-column", "--label-column", "--min-df", "--weighting", "--format"} <= named
 
 
-def test_train_tells_what_the_conversion_doubted_each_time(
-    commas: Path, tmp_path: Path, owlmine_command: Command
-) -> None:
+def test_train_tells_what_the_conversion_doubted_each_time(commas: Path, tmp_path: Path) -> None:
     for out in ("first", "again"):
-        done = owlmine_command("train", commas, "--out", tmp_path / out, *BRIEF, "--text-column", "body")
-        assert done.returncode == 0, done.stderr
+        done = run("train", commas, "--out", tmp_path / out, *BRIEF, "--text-column", "body")
+        assert done.exit_code == 0, done.exception
         told = re.search(r"^train: (\d+) classes hold a comma, .* --label-separator ','\.$", done.stderr, re.MULTILINE)
         assert told
         assert int(told[1]) > 12
@@ -81,25 +79,25 @@ def test_train_tells_what_the_conversion_doubted_each_time(
         assert f"parameters, {told[1]} classes" in done.stdout
 
 
-def test_train_reads_as_it_is_told(commas: Path, tmp_path: Path, owlmine_command: Command) -> None:
+def test_train_reads_as_it_is_told(commas: Path, tmp_path: Path) -> None:
     reading = ("--text-column", "body", "--label-separator", ",", "--min-df", "3")
-    done = owlmine_command("train", commas, "--out", tmp_path / "out", *BRIEF, *reading)
-    assert done.returncode == 0, done.stderr
+    done = run("train", commas, "--out", tmp_path / "out", *BRIEF, *reading)
+    assert done.exit_code == 0, done.exception
     assert "parameters, 12 classes" in done.stdout
     assert "hold a comma" not in done.stderr
 
 
-def test_the_command_for_the_test_split_can_be_typed(commas: Path, tmp_path: Path, owlmine_command: Command) -> None:
+def test_the_command_for_the_test_split_can_be_typed(commas: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     for split in ("train", "test"):
         (folder / f"{split}.jsonl").write_bytes((commas / "train.jsonl").read_bytes())
     reading = ("--text-column", "body", "--label-separator", ",")
-    done = owlmine_command("train", folder, "--out", tmp_path / "out", *BRIEF, *reading)
+    done = run("train", folder, "--out", tmp_path / "out", *BRIEF, *reading)
     told = re.search(r"^On the test split: owlmine (evaluate .*)$", done.stdout, re.MULTILINE)
     assert told
     assert told[1].endswith("--text-column body --label-separator ,")
-    assert owlmine_command(*told[1].split()).returncode == 0
+    assert run(*told[1].split()).exit_code == 0
 
 
 def test_memory_that_runs_out_is_told_in_one_line(commas: Path, tmp_path: Path, owlmine_command: Command) -> None:

@@ -183,7 +183,7 @@ def test_a_damaged_store_of_the_cache_is_made_again(harm: str, small_folder: Pat
     cached = open_dataset(small_folder, options)
     before = {file.name: file.read_bytes() for file in cached.path.iterdir()}
     if harm == "value":
-        edit(cached.path, "train.features.values", 0, 0.5)
+        edit(cached.path, "train.features.values", 0, 0.123)
     elif harm == "offset":
         edit(cached.path, "train.features.offsets", 5, -(10**8))
     elif harm == "short":
@@ -196,6 +196,18 @@ def test_a_damaged_store_of_the_cache_is_made_again(harm: str, small_folder: Pat
     assert again.path == cached.path
     assert {file.name: file.read_bytes() for file in again.path.iterdir()} == before
     assert not list(again.path.parent.glob("*.damaged-*"))
+
+
+def test_verify_reads_content_too(store: Path, owlmine_command: Command) -> None:
+    """Of a store that was written damaged, or whose writer computed new checksums."""
+    file = edit(store, "test.features.offsets", 5, -(10**8))
+    meta = json.loads((store / "meta.json").read_text())
+    meta["arrays"]["test.features.offsets"]["sha256"] = files.sha256_of(file)
+    meta["checksum"] = meta_checksum(meta)
+    (store / "meta.json").write_text(json.dumps(meta))
+    done = owlmine_command("data", "verify", store)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"owlmine: error: {file}: found a row from")
 
 
 @pytest.mark.parametrize("kind", MODELS)
