@@ -63,6 +63,7 @@ VERBS = {
         "Compare Top-k' mining with negative sampling: the weights theta of the losses that they estimate.",
     ),
 }
+
 app = typer.Typer(
     name="owlmine",
     help="Learn to retrieve the most relevant of very many classes.",

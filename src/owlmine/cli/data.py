@@ -83,7 +83,7 @@ def describe_command(
 def verify_command(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The store to check.")],
 ) -> None:
-    """Read every array of a store and compare its checksum."""
+    """Read every array of a store, compare its checksum, and check what it holds."""
     opened = Store.open(store)
     damaged = opened.verify()
     if damaged:
@@ -92,6 +92,7 @@ def verify_command(
             found=f"changed bytes in {', '.join(name + '.npy' for name in damaged)}",
             wanted="the recorded checksums",
         )
+    opened.check_content()
     print_line(f"{store}: {len(opened.meta['arrays'])} arrays, all checksums right")
 
 

@@ -253,6 +253,18 @@ class Store:
         """Reads every array and returns the names of those whose checksum differs."""
         return self._changed(sha256_of)
 
+    def check_content(self) -> None:
+        """Reads every row and every string, and raises a DataError for the first that cannot be."""
+        for split in self.splits:
+            for _ in self[split].blocks():
+                pass
+        if self.class_features is not None:
+            self.class_features.slice(0, len(self.class_features))
+        for table in (self.class_keys, self.class_names, self.vocabulary or ()):
+            for _ in table:
+                pass
+        assert len(self.class_counts) == self.num_classes
+
     def _changed(self, checksum: Callable[[Path], str]) -> list[str]:
         changed = []
         for name, entry in self.meta["arrays"].items():
