@@ -41,9 +41,9 @@ from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.calibration import expected_calibration_error
 from owlmine.evaluate.hits import find_hits
+from owlmine.files import write_text
 from owlmine.model.device import choose_device
 from owlmine.model.predictor import Predictor
-from owlmine.model.whole_files import write_text
 from owlmine.train import TrainOptions, train
 from owlmine.train.composition import without_open_sizes
 from owlmine.train.reporters import SilentReporter

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, save_npz
 
 from owlmine.data.store import SparseTable, Store
-from owlmine.model.whole_files import write_text
+from owlmine.files import write_text
 
 NAMES = ("X.train", "Y.train", "X.test", "Y.test")
 _DONE = "checksums.json"

@@ -26,8 +26,8 @@ from owlmine.compare.methods import METHODS, Setting
 from owlmine.compare.options import CompareOptions
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
+from owlmine.files import write_text
 from owlmine.model.retriever import Retriever
-from owlmine.model.whole_files import write_text
 from owlmine.train import train
 from owlmine.train.options import TrainOptions
 from owlmine.train.reporters import SilentReporter

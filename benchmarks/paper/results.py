@@ -18,7 +18,7 @@ from machine import RESULTS, machine
 
 from owlmine.data.describe import describe
 from owlmine.data.store import Store
-from owlmine.model.whole_files import write_text
+from owlmine.files import write_text
 
 # Elsewhere for those who repeat the study.
 PAPER = Path(os.environ.get("OWLMINE_STUDY_RESULTS") or RESULTS / "paper")
