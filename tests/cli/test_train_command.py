@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -157,10 +158,14 @@ def test_signals_while_data_are_read(tmp_path: Path, number: signal.Signals) -> 
     """Before there is a run: nothing to resume, and no silence."""
     os.mkfifo(tmp_path / "train.txt")
     process = start(tmp_path / "train.txt", "--out", tmp_path / "out", *SMALL)
-    # Opens when the command does: it now waits for data.
-    with (tmp_path / "train.txt").open("w"):
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+    writer = None
+    while writer is None and process.poll() is None:
+        with suppress(OSError):  # until the command has opened it, and waits for data
+            writer = os.open(tmp_path / "train.txt", os.O_WRONLY | os.O_NONBLOCK)
+    assert writer is not None, "it ended before"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    os.close(writer)
     assert process.returncode == 128 + number, errors
     assert one_error_line(errors) == "interrupted"
     assert not (tmp_path / "out").exists()
