@@ -22,12 +22,12 @@ from results import PAPER
 from step_times import add_step_times, step_milliseconds
 from tables import markdown
 
-from owlmine.compare.folder import MARK
 from owlmine.compare.methods import METHODS, Setting
 from owlmine.compare.options import CompareOptions
 from owlmine.data.store import Store
 from owlmine.demo.figures import NAMES
 from owlmine.errors import OwlmineError
+from owlmine.train.run_folder import mark_of
 
 _REST = tuple(figure for figure in NAMES if figure != "P@1")
 _RATES = ("class_rate", "feature_rate", "map_rate")
@@ -77,10 +77,10 @@ def part_folder(work: Path, method: str) -> Path:
 
 def _gather(part: Path, work: Path) -> None:
     # Without the mark ``work`` would be refused as a folder of something else; a part has it before its first run.
-    if not (part / MARK).is_file():
+    if not mark_of(part, "compare").is_file():
         return
     (work / "runs").mkdir(parents=True, exist_ok=True)
-    shutil.copy(part / MARK, work)
+    shutil.copy(mark_of(part, "compare"), work)
     for file in (part / "runs").glob("*.json"):
         shutil.copy(file, work / "runs")
 

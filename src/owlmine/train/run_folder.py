@@ -120,7 +120,7 @@ def running_in(out: Path, *, resume: bool) -> Iterator[None]:
 
 def check_own_folder(out: Path, command: str) -> None:
     """Raises OwlmineError unless the folder is new, or one that the same command made."""
-    if not (is_free(out) or _mark(out, command).is_file()):
+    if not (is_free(out) or mark_of(out, command).is_file()):
         raise OwlmineError(f"{out}: holds something else; wanted a new folder or one that owlmine {command} made")
 
 
@@ -131,13 +131,14 @@ def own_folder(out: Path, command: str) -> Iterator[None]:
         check_own_folder(out, command)
         try:
             remove_unfinished(out)
-            write_text(_mark(out, command), f"made by: owlmine {owlmine.__version__} {command}\n")
+            write_text(mark_of(out, command), f"made by: owlmine {owlmine.__version__} {command}\n")
         except OSError as error:
             raise OwlmineError(f"{out}: cannot be written: {error.strerror}") from error
         yield
 
 
-def _mark(out: Path, command: str) -> Path:
+def mark_of(out: Path, command: str) -> Path:
+    """The file by which a command knows its folder."""
     return out / f".owlmine-{command}"
 
 
