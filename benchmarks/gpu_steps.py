@@ -20,11 +20,11 @@ from owlmine.data.batches import Batches
 from owlmine.data.store import SparseTable, Split, Store
 from owlmine.model import ModelShape, Retriever, SparseBatch
 from owlmine.train.fused_step import FusedStep
-from owlmine.train.options import TrainOptions
+from owlmine.train.options import MAX_POOL, TrainOptions
 
 N, D = 1024, 512
 AMAZON_670K, AMAZON_3M = 670_091, 2_812_281
-FEATURES, PER_POINT, POOL = 135_909, 75, 32_768
+FEATURES, PER_POINT, POOL = 135_909, 75, MAX_POOL
 # Of the plain epoch that are timed; the rest is scaled up from them.
 PLAIN_STEPS = 150
 SIZES: dict[str, Any] = {"num_features": FEATURES, "num_classes": AMAZON_670K, "dim": D, "device": "cuda"}

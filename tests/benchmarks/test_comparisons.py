@@ -19,7 +19,7 @@ import results
 import study
 import table2
 
-from owlmine.compare.folder import MARK, CompareFolder
+from owlmine.compare.folder import CompareFolder
 from owlmine.compare.methods import METHODS, Setting
 from owlmine.compare.options import CompareOptions
 from owlmine.data import Store
@@ -106,7 +106,7 @@ if method == "early":
     sys.exit(3)
 folder = work.with_name(work.name + "-" + method)
 (folder / "runs").mkdir(parents=True)
-(folder / {MARK!r}).write_text("made by a part")
+(folder / {mark_of(Path(), "compare").name!r}).write_text("made by a part")
 (folder / "runs" / ("final-" + method + ".json")).write_text(method)
 sys.exit("stopped" if method == "late" else 0)
 """
