@@ -25,6 +25,7 @@ from owlmine.compare.options import CompareOptions
 from owlmine.data import Store
 from owlmine.demo.figures import NAMES
 from owlmine.errors import OwlmineError
+from owlmine.train.run_folder import mark_of
 
 TABLE2_FILES = sorted((results.PAPER / "table2").glob("*.json"))
 QUESTION_FILES = sorted((results.PAPER / "questions").glob("*.json"))
