@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from owlmine import files
+from owlmine.errors import OwlmineError
 from owlmine.files import KnownChecksums
 
 
@@ -62,3 +63,15 @@ def test_a_damaged_or_unwritable_memory_costs_time_only(old_file: Path, tmp_path
     assert KnownChecksums(memory).of(old_file) == wanted
     (tmp_path / "a file").write_bytes(b"")
     assert KnownChecksums(tmp_path / "a file" / "checksums").of(old_file) == wanted
+
+
+def test_without_a_home_folder_nothing_is_remembered(old_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("OWLMINE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert KnownChecksums().of(old_file) == hashlib.sha256(b"one").hexdigest()
+    with pytest.raises(OwlmineError, match="set OWLMINE_CACHE"):
+        files.cache_folder()

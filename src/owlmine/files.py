@@ -235,7 +235,10 @@ def cache_folder() -> Path:
     """``$OWLMINE_CACHE``, or ``owlmine`` in the user's cache folder."""
     if chosen := os.environ.get("OWLMINE_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "owlmine"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "owlmine"
+    except RuntimeError:
+        raise OwlmineError("no home folder is known; set OWLMINE_CACHE to a folder for converted datasets") from None
 
 
 def sha256_of(path: Path) -> str:
@@ -255,9 +258,10 @@ class KnownChecksums:
     """
 
     def __init__(self, memory: Path | None = None) -> None:
-        self._memory = cache_folder() / "checksums" if memory is None else memory
-        self._known: dict[str, str] = {}
-        with suppress(OSError, UnicodeDecodeError):
+        self._memory, self._known = memory, dict[str, str]()
+        # OwlmineError: there is no cache folder.
+        with suppress(OSError, UnicodeDecodeError, OwlmineError):
+            self._memory = self._memory or cache_folder() / "checksums"
             for line in self._memory.read_text("ascii").splitlines():
                 state, _, checksum = line.rpartition(" ")
                 if len(checksum) == hashlib.sha256().digest_size * 2:  # else a line that a killed process left
@@ -276,6 +280,8 @@ class KnownChecksums:
 
     def _remember(self, state: str, checksum: str) -> None:
         self._known[state] = checksum
+        if self._memory is None:
+            return
         with suppress(OSError):
             self._memory.parent.mkdir(parents=True, exist_ok=True)
             # One write of one line in append mode: lines of two processes do not mix.
