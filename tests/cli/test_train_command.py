@@ -280,7 +280,7 @@ def test_help_is_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     shown = run("train", "--help").stdout
     panels = re.findall(r"^╭─ ([\w ]+) ─", shown, re.MULTILINE)
-    assert panels == ["Arguments", "Options", "Loss and mining", "Steps", "Model", "Run"]
+    assert panels == ["Arguments", "Options", "Loss and mining", "Steps", "Model", "Run", "Reading files"]
     assert max(map(len, shown.splitlines())) <= 100
     by_panel = dict(zip(panels, re.split(r"^╭─.*$", shown, flags=re.MULTILINE)[1:], strict=True))
     for field in fields(TrainOptions):
