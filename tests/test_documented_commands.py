@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 _BLOCK = re.compile(
     r"<!-- run -->\n```(python|bash|)\n(.*?)```\n(?:\n<!-- prints -->\n```(?:text)?\n(.*?)```)?", re.DOTALL
 )
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCKS = [
     pytest.param(kind, code, printed, id=f"{page.name}-{number}")
     for page in PAGES

@@ -5,10 +5,15 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+import matplotlib
 from dataset import DATASETS, Dataset
 from peers import all_peers
+from pictures import IMAGES
 from results import RESULTS, Result, read, read_all
 from tables import markdown
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
 
 FIGURES = ("P@1", "P@3", "P@5")
 _DEVICES = {"cuda": "GPU", "cpu": "CPU"}
@@ -35,6 +40,56 @@ def best_table() -> str:
             rows += [(title, "the best of the three tools", *_peer_cells(name, matrices))]
     head = ("", "", *FIGURES, "calibration error", "seeds", "train s")
     return markdown(head, rows, left=2)
+
+
+def summary_table() -> str:
+    """One row per dataset: the default recipe on both devices, and the best tool."""
+    rows = []
+    for name in DATASETS:
+        cells: list[str] = [Dataset.named(name).title]
+        for device in _DEVICES:
+            found = stored(name, device)
+            cells.append(" / ".join(f"{_mean_of(found, figure):.2f}" for figure in FIGURES) if found else "–")
+        cells.append(" / ".join(_peer_cells(name, _matrices(name))[: len(FIGURES)]))
+        rows.append(tuple(cells))
+    return markdown(
+        ("P@1 / 3 / 5, percent", "owlmine, GPU", "owlmine, two CPU cores", "best of the tools"), rows, left=1
+    )
+
+
+def draw_summary() -> None:
+    """P@1 of the default recipe beside each tool, into docs/images/accuracy.png."""
+    bars = {f"owlmine, {_DEVICES[device]}": device for device in _DEVICES}
+    names, width = list(DATASETS), 0.16
+    figure, panel = pyplot.subplots(figsize=(8.4, 2.9))
+    colours = ("#1f5f8b", "#7fb2d6", "#8a8a8a", "#a9a9a9", "#c9c9c9")
+    series = {label: [_mean_of(stored(name, device), "P@1") for name in names] for label, device in bars.items()}
+    series |= {peer.title: [_tool_figure(name, tool, "P@1") for name in names] for tool, peer in all_peers().items()}
+    for number, ((label, values), colour) in enumerate(zip(series.items(), colours, strict=True)):
+        places = [place + (number - 2) * width for place in range(len(names))]
+        known = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
+        panel.bar([place for place, _ in known], [value for _, value in known], width, color=colour, label=label)
+    panel.set_xticks(range(len(names)), [Dataset.named(name).title for name in names], fontsize=9)
+    panel.set_ylabel("P@1, percent")
+    panel.set_ylim(0, 75)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(frameon=False, fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.16))
+    figure.tight_layout()
+    figure.savefig(IMAGES / "accuracy.png", dpi=150)
+    pyplot.close(figure)
+
+
+def _mean_of(results: list[Result], figure: str) -> float | None:
+    return statistics.mean(result["figures"][figure] for result in results) if results else None
+
+
+def _matrices(name: str) -> Any:
+    return next(found[0]["matrices"] for device in _DEVICES if (found := stored(name, device)))
+
+
+def _tool_figure(name: str, tool: str, figure: str) -> float | None:
+    peers = (r for r in read_all("table3") if r["dataset"] == name and r["tool"] == tool)
+    return next((peer["figures"][figure] for peer in peers if peer["matrices"] == _matrices(name)), None)
 
 
 def _own_cells(results: list[Result]) -> tuple[str, ...]:

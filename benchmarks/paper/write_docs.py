@@ -1,9 +1,9 @@
-"""Puts the stored results between the marks of README.md and docs/study.md, and draws the pictures.
+"""Puts the stored results between the marks of README.md and docs/research/study.md, and draws the pictures.
 
     python benchmarks/paper/write_docs.py
 
 A block begins with ``<!-- results: NAME -->`` and ends with ``<!-- end -->``; NAME is table1, table2, ratios, table3,
-moved, best or a question.
+moved, best, summary or a question.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import moved
 import pictures
 import table2
 import tables
-from best import best_table
+from best import best_table, draw_summary, summary_table
 from questions import QUESTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "study.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "research" / "study.md")
 _BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -30,6 +30,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "table3": tables.table3,
     "moved": moved.table,
     "best": best_table,
+    "summary": summary_table,
 } | {name: lambda question=question: pictures.table(question) for name, question in QUESTIONS.items()}
 
 
@@ -48,6 +49,7 @@ def with_results(text: str) -> str:
 def main() -> None:
     for document in DOCUMENTS:
         document.write_text(with_results(document.read_text("utf-8")), "utf-8")
+    draw_summary()
     for question in QUESTIONS.values():
         pictures.draw(question)
 

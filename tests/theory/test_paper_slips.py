@@ -1,4 +1,4 @@
-"""Where the paper's text says something else than what holds: one test per entry of docs/paper-notes.md."""
+"""Where the paper's text says something else than what holds: one test per entry of docs/research/paper-notes.md."""
 
 import math
 from itertools import combinations

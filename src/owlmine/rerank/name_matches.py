@@ -27,7 +27,7 @@ from owlmine.rerank.linear_ranker import LinearRanker
 from owlmine.rerank.sparse_points import SparsePoints
 from owlmine.rerank.spelling import nearest_names
 
-# On validation points of debian-depends and tibkat-gnd; others do nearly as well (docs/log.md).
+# On validation points of debian-depends and tibkat-gnd; others do nearly as well (docs/research/log.md).
 _NEAREST = 64
 _LEAST_COSINE = 0.3
 

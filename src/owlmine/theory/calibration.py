@@ -5,7 +5,7 @@ With probabilities sorted, D_[1] >= D_[2] >= ..., the theorem asks for every m >
     D_[k] > Σ_{l=k+1..m} D_[l] / (k Σ_{j=k+1..m} θ_j).
 
 At m = K this names θ_K, which does not exist. The proof needs θ_k .. θ_{K-1} there, and what it then asks follows
-from m = K - 1 (or, for K = k + 1, says D_[k] > D_[k+1]). See docs/paper-notes.md.
+from m = K - 1 (or, for K = k + 1, says D_[k] > D_[k+1]). See docs/research/paper-notes.md.
 
 The theorem has θ_j = 1/k for j <= k. Its proof goes through for any common value c > 0 of the first k, with c in the
 place of 1/k, so weights that add up to 1 are judged as their multiples are: 1/c stands for k below.

@@ -1,7 +1,7 @@
 """A pool for each point of a batch, as the paper's Algorithm 1 has it, instead of one for the whole batch.
 
 Scores of a batch are then no matrix product: the rows of each point's pool are gathered for it alone, a block of points
-at a time. Independent pools cost many times as much; ``docs/study.md`` has what they bring.
+at a time. Independent pools cost many times as much; ``docs/research/study.md`` has what they bring.
 
 Shapes: N points, B pool, T kept, D dimension.
 """
