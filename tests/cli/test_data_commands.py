@@ -54,19 +54,21 @@ def test_describe_takes_the_sample(owlmine_command: Command) -> None:
 
 
 def test_describe_converts_once_and_again_when_files_change(
-    small_folder: Path, owlmine_command: Command, cache_folder: Path
+    small_folder: Path, owlmine_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stores() -> set[Path]:
-        return set(cache_folder.glob(f"{small_folder.name}-*"))
+    # A cache of its own: other tests convert folders of this name at the same time.
+    monkeypatch.setenv("OWLMINE_CACHE", str(tmp_path / "cache"))
 
-    before = stores()
+    def stores() -> set[Path]:
+        return set((tmp_path / "cache").glob(f"{small_folder.name}-*"))
+
     for _ in range(2):
         assert owlmine_command("data", "describe", small_folder).returncode == 0
-    assert len(stores() - before) == 1
+    assert len(stores()) == 1
     (small_folder / "labels.tsv").write_text("3\tthree\n")
     assert owlmine_command("data", "describe", small_folder).returncode == 0
-    newest = max(stores() - before, key=lambda path: path.stat().st_mtime_ns)
-    assert len(stores() - before) == 2
+    newest = max(stores(), key=lambda path: path.stat().st_mtime_ns)
+    assert len(stores()) == 2
     assert Store.open(newest).class_names[3] == "three"
 
 
