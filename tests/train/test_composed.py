@@ -589,9 +589,11 @@ def test_names_that_count_are_kept(
     assert "Names of classes that the query spells join them, and count 0.7 times." in (
         (tmp_path / "model" / "README.md").read_text("utf-8")
     )
-    before = predictor.top(queries, 5)[0]
+    # Of a query that mixes topics the dense model is not sure, so names have room to count.
+    mixed = predictor.prepare(["a piccolo and a kettledrum by the castle near a glacier"])
+    before = predictor.top(mixed, 5)[0]
     predictor.reranker = replace(loaded.reranker, names=None, name_weight=0.0)
-    assert not np.array_equal(before, predictor.top(queries, 5)[0])
+    assert np.abs(before - predictor.top(mixed, 5)[0]).max() > 0.01
 
 
 @pytest.mark.parametrize("num_strange", [0, 90])

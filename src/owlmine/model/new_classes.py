@@ -83,9 +83,11 @@ def query_spread(classes_KD: Tensor, counts_K: Tensor, *, square_length: float) 
     dim = classes_KD.shape[1]
     moment_DD = torch.zeros(dim, dim, dtype=torch.float64, device=classes_KD.device)
     sum_D = moment_DD.new_zeros(dim)
-    shares_K = (counts_K / counts_K.sum()).to(classes_KD)
+    shares_K = (counts_K.double() / counts_K.sum()).to(moment_DD)
     for start in range(0, len(classes_KD), _BLOCK_ROWS):
-        block, shares = classes_KD[start : start + _BLOCK_ROWS], shares_K[start : start + _BLOCK_ROWS, None]
+        # In double precision: what is left of the moment without the mean may be far below float32's rounding of it.
+        block = classes_KD[start : start + _BLOCK_ROWS].double()
+        shares = shares_K[start : start + _BLOCK_ROWS, None]
         moment_DD += block.T @ (block * shares)
         sum_D += (block * shares).sum(dim=0)
     covariance_DD = moment_DD - torch.outer(sum_D, sum_D)

@@ -305,8 +305,8 @@ class Predictor:
         if among is not None:
             # What is probable depends on the best of all classes, not on those that somebody asks about.
             scores, ids = self._ranked(features, k, among)
-            best, _ = self._ranked(features, calibration.depth)
-            return scores, ids, calibration.probabilities(scores, best_NT=best)
+            best, best_ids = self._ranked(features, calibration.depth)
+            return scores, ids, calibration.probabilities(_as_listed(scores, ids, best, best_ids), best_NT=best)
         scores, ids = self._ranked(features, max(k, calibration.depth))
         return scores[:, :k], ids[:, :k], calibration.probabilities(scores)[:, :k]
 
@@ -364,6 +364,16 @@ class Predictor:
         )
         if not same or store.meta["weighting"].get("text") != weighting.get("text"):
             raise OwlmineError(f"{store.path}: its features were made from other documents than the model's")
+
+
+def _as_listed(
+    scores: NDArray[np.float32], ids: NDArray[np.int64], best: NDArray[np.float32], best_ids: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The scores, of classes that are among the best with the bits that they have there: products of matrices of other
+    shapes round otherwise, and a place among the best must not hang on that."""
+    same_NST = (ids[:, :, None] == best_ids[:, None, :]) & (ids[:, :, None] >= 0)
+    listed = np.take_along_axis(best, same_NST.argmax(axis=2), axis=1)
+    return np.where(same_NST.any(axis=2), listed, scores)
 
 
 def _same_tables(one: StringTable | None, other: StringTable | None) -> bool:
