@@ -38,11 +38,11 @@ from results import Result, read, read_all, source_changed
 from tables import markdown, tool_title
 
 from owlmine.data.store import Store
+from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
-from owlmine.evaluate.calibration import expected_calibration_error
-from owlmine.evaluate.hits import find_hits
 from owlmine.files import write_text
-from owlmine.model.device import choose_device
+from owlmine.metrics.calibration import expected_calibration_error
+from owlmine.metrics.hits import find_hits
 from owlmine.model.predictor import Predictor
 from owlmine.train import TrainOptions, train
 from owlmine.train.composition import without_open_sizes

@@ -35,8 +35,8 @@ from owlmine.data.formats.block import RowLabels
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import SparseTable, Split, Store
 from owlmine.data.store_writer import StoreWriter
-from owlmine.evaluate.hits import find_hits
-from owlmine.evaluate.metrics import precision_at_k, recall_at_k
+from owlmine.metrics.hits import find_hits
+from owlmine.metrics.metrics import precision_at_k, recall_at_k
 from owlmine.model.added_classes import add_classes
 from owlmine.model.examples import Examples, Gathering
 from owlmine.model.folder import load

@@ -21,9 +21,9 @@ from torch.nn import functional
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
 from owlmine.data.store import Batch
+from owlmine.dense.step import TrainingStep
 from owlmine.model import ModelShape, Retriever, SparseBatch
-from owlmine.train.options import TrainOptions
-from owlmine.train.step import TrainingStep
+from owlmine.recipe.options import TrainOptions
 
 NUM_POINTS, POOL_SIZE, DIM, NUM_FEATURES, PER_POINT = 256, 8192, 512, 100_000, 40
 CLASSES = (10_000, 100_000, 1_000_000)

@@ -43,8 +43,8 @@ def compare(table: Tensor, num_queries: int, rows: list[dict[str, Any]]) -> None
     from gpu_gather import TILINGS, gathered_maxima
     from gpu_table import Table, recorded
 
-    from owlmine.kernels.block_maxima import block_maxima
-    from owlmine.kernels.pool_rows import gather_rows
+    from owlmine.mining.kernels.block_maxima import block_maxima
+    from owlmine.mining.kernels.pool_rows import gather_rows
 
     queries = unit_table(num_queries, torch.bfloat16)
     ids = torch.randperm(len(table), device="cuda")[:POOL]

@@ -36,13 +36,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from owlmine.data.store import Store
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.hardest import Scored, hardest_scored
-from owlmine.kernels.pool_rows import gather_rows
+from owlmine.dense.fused_step import FusedStep
 from owlmine.mining import hardest
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.hardest import Scored, hardest_scored
+from owlmine.mining.kernels.pool_rows import gather_rows
 from owlmine.model import ModelShape, Retriever
-from owlmine.train.fused_step import FusedStep
-from owlmine.train.options import TrainOptions
+from owlmine.recipe.options import TrainOptions
 
 
 def unit_rows(count: int) -> Tensor:
@@ -103,7 +103,7 @@ def time_float32(table: Table, queries: Tensor) -> None:
 
 
 def time_all_classes(table: Table) -> None:
-    from owlmine.kernels.all_classes import all_class_step
+    from owlmine.mining.kernels.all_classes import all_class_step
 
     queries, positives = unit_rows(N), torch.randint(AMAZON_670K, (N,), device="cuda")
     vectors = queries.float()

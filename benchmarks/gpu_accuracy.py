@@ -20,12 +20,12 @@ from machine import RESULTS, machine, save_result
 
 from owlmine.data.batches import Batches
 from owlmine.data.store import Store
-from owlmine.evaluate import RankingMetrics
+from owlmine.dense.encoder import query_batch
+from owlmine.dense.fused_step import FusedStep
+from owlmine.metrics import RankingMetrics
 from owlmine.model import ModelShape, Retriever
-from owlmine.model.encoder import query_batch
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.choose_step import HostStep
-from owlmine.train.fused_step import FusedStep
-from owlmine.train.options import TrainOptions
 from owlmine.train.warm_start import warm_start
 
 

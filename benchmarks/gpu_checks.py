@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from owlmine.kernels.bags import DeviceRows, add_to_bags, sum_bags
-from owlmine.kernels.class_passes import Passes
-from owlmine.kernels.class_rows import kept_scores, query_gradients, update_classes
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.pool_classes import Pool, PoolForm, pool_class_step
-from owlmine.kernels.pool_rows import left_out_of_pool, pool_rows
-from owlmine.kernels.unit_rows import unit_rows, unit_rows_back
+from owlmine.dense.class_sides import pool_form
 from owlmine.losses.modules import PooledOneVsAll, PoolLoss, SampledSoftmax, negative_sampling_loss
 from owlmine.losses.surrogates import surrogate_names
 from owlmine.mining import hardest
-from owlmine.mining.permutation import permuted
-from owlmine.train.pool_forms import pool_form
+from owlmine.mining.distinct import permuted
+from owlmine.mining.kernels.bags import DeviceRows, add_to_bags, sum_bags
+from owlmine.mining.kernels.class_passes import Passes
+from owlmine.mining.kernels.class_rows import kept_scores, query_gradients, update_classes
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.pool_classes import Pool, PoolForm, pool_class_step
+from owlmine.mining.kernels.pool_rows import left_out_of_pool, pool_rows
+from owlmine.mining.kernels.unit_rows import unit_rows, unit_rows_back
 
 # Of sums of up to a thousand products of unit vectors in float32.
 ERROR = 2e-5

@@ -1,7 +1,7 @@
 """Block maxima of a pool whose class rows are read by their ids inside the product, instead of gathered before it.
 
-A variant to measure, not in use: ``owlmine.kernels.block_maxima`` reads tiles of rows that lie side by side through the
-bulk copy engine, which cannot follow ids.
+A variant to measure, not in use: ``owlmine.mining.kernels.block_maxima`` reads tiles of rows that lie side by side
+through the bulk copy engine, which cannot follow ids.
 
 Shapes: N queries, K classes, W of the pool, D dimension, G classes of a block, M = W / G blocks.
 """
@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from owlmine.kernels.launch import INTERPRETED, num_processors
+from owlmine.mining.kernels.launch import INTERPRETED, num_processors
 
 
 @dataclass(frozen=True)

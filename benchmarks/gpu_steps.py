@@ -18,9 +18,9 @@ from torch import Tensor
 
 from owlmine.data.batches import Batches
 from owlmine.data.store import SparseTable, Split, Store
+from owlmine.dense.fused_step import FusedStep
 from owlmine.model import ModelShape, Retriever, SparseBatch
-from owlmine.train.fused_step import FusedStep
-from owlmine.train.options import MAX_POOL, TrainOptions
+from owlmine.recipe.options import MAX_POOL, TrainOptions
 
 N, D = 1024, 512
 AMAZON_670K, AMAZON_3M = 670_091, 2_812_281
@@ -117,9 +117,9 @@ def time_steps(table: Table) -> None:
 
 def time_chunks(table: Table) -> None:
     """Class side of losses on a whole pool, by how many classes have their slopes in memory at a time."""
-    from owlmine.kernels.class_passes import Passes
-    from owlmine.kernels.exclusions import Exclusions
-    from owlmine.kernels.pool_classes import Pool, PoolForm, pool_class_step
+    from owlmine.mining.kernels.class_passes import Passes
+    from owlmine.mining.kernels.exclusions import Exclusions
+    from owlmine.mining.kernels.pool_classes import Pool, PoolForm, pool_class_step
 
     queries = torch.nn.functional.normalize(torch.randn(N, D, device="cuda"), dim=1)
     classes = torch.nn.functional.normalize(torch.randn(AMAZON_670K, D, device="cuda"), dim=1)

@@ -21,8 +21,7 @@ import numpy as np
 from machine import machine, save_result
 from sklearn.datasets import load_svmlight_file
 
-from owlmine.data.sparse_text import Grammar, ParsedBlock, parse_block
-from owlmine.data.sparse_text_compiled import compiled_module
+from owlmine.data.sparse_text import Grammar, ParsedBlock, compiled_module, parse_block
 
 BLOCK_BYTES = 4 << 20
 Reader = Callable[[bytes], tuple[int, int, float]]

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from owlmine.data.batches import Batches
+from owlmine.dense.step import draw_positives
 from owlmine.model import SparseBatch
-from owlmine.train.step import draw_positives
 
 PlainStep = Callable[[SparseBatch, Tensor], Tensor]
 # Of the scores in a softmax, here and in our own steps.

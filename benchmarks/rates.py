@@ -17,7 +17,7 @@ from pathlib import Path
 from machine import machine, save_result
 
 from owlmine.data import open_dataset
-from owlmine.evaluate import RankingMetrics
+from owlmine.metrics import RankingMetrics
 from owlmine.train import TrainOptions, train
 
 

@@ -18,9 +18,9 @@ import torch
 from machine import machine, save_result
 from torch import Tensor
 
+from owlmine.index.rough import RoughSearch
 from owlmine.mining import hardest
 from owlmine.mining.int8 import cpu_multiplies_int8
-from owlmine.mining.rough_search import RoughSearch
 
 NUM_POINTS, KEPT, REPEATS, LIMIT = 4096, 100, 7, 1.25
 SHAPES = {"debian-depends": (21_077, 384), "tibkat-gnd": (35_116, 128)}

@@ -38,8 +38,8 @@ def child(task: str, folder: Path, arguments: argparse.Namespace) -> None:
     import signal
 
     from owlmine.data import Store
+    from owlmine.dense.step import TrainingStep
     from owlmine.train import Stopped, TrainOptions, train
-    from owlmine.train.step import TrainingStep
 
     began, imported = time.perf_counter(), peak_bytes()
     if task != "imports":

@@ -32,10 +32,10 @@ from owlmine.demo.examples import pick_rows
 from owlmine.demo.figures import NAMES, judge, ratios
 from owlmine.demo.methods import BASELINE, METHODS
 from owlmine.demo.report import report_html
+from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.errors import OwlmineError
-from owlmine.evaluate import precision_at_k, recall_at_k
+from owlmine.metrics import precision_at_k, recall_at_k
 from owlmine.model.folder import load, verify_model
-from owlmine.model.retriever import ModelShape, Retriever
 from owlmine.train import Stopped, TrainOptions
 from owlmine.train.reporters import SilentReporter
 from owlmine.train.run_folder import run_description, working_in
@@ -363,7 +363,7 @@ def test_judge_agrees_with_the_metrics(small_folder: Path, tmp_path: Path) -> No
     model = Retriever.new(ModelShape(store.num_features, store.num_classes, dim=4), seed=1)
     found = judge(model, store["test"])
     batch = store["test"].batch(np.arange(len(store["test"])))
-    from owlmine.model.encoder import query_batch
+    from owlmine.dense.encoder import query_batch
 
     ids = model.top(query_batch(batch.queries, model.device), 5)[1].numpy()
     for k in (1, 3, 5):

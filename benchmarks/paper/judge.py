@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from owlmine.data.store import Store
-from owlmine.evaluate import RankingMetrics, inverse_propensities, propensity_constants
+from owlmine.metrics import RankingMetrics, inverse_propensities, propensity_constants
 
 KS = (1, 3, 5)
 METRICS = ("P", "R", "nDCG", "PSP")

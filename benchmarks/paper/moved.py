@@ -25,11 +25,11 @@ from tables import markdown
 from owlmine.compare.methods import METHODS, Setting
 from owlmine.compare.options import CompareOptions
 from owlmine.data.store import Store
+from owlmine.dense.retriever import Retriever
 from owlmine.errors import OwlmineError
 from owlmine.files import write_text
-from owlmine.model.retriever import Retriever
+from owlmine.recipe.options import TrainOptions
 from owlmine.train import train
-from owlmine.train.options import TrainOptions
 from owlmine.train.reporters import SilentReporter
 
 _PAIRS = 200_000

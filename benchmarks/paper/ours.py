@@ -27,7 +27,7 @@ from worker import peak_rss_mib
 
 import owlmine
 from owlmine.data.store import Split, Store
-from owlmine.model.device import choose_device
+from owlmine.device import choose_device
 from owlmine.model.predictor import Predictor
 from owlmine.train import TrainOptions, train
 from owlmine.train.reporters import SilentReporter

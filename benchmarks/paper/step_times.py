@@ -12,8 +12,8 @@ from owlmine.compare.methods import Method, Setting
 from owlmine.compare.options import CompareOptions
 from owlmine.compare.timing import StepTimer
 from owlmine.data.store import Store
+from owlmine.recipe.options import TrainOptions
 from owlmine.train import train
-from owlmine.train.options import TrainOptions
 from owlmine.train.reporters import SilentReporter
 from owlmine.train.validate import validation_part
 

@@ -13,9 +13,9 @@ from types import ModuleType
 EXTENSIONS = (
     "owlmine.data._sparse_text",
     "owlmine.mining._int8",
-    "owlmine.model._rows",
-    "owlmine.rerank._linear",
-    "owlmine.rerank._points",
+    "owlmine.dense._rows",
+    "owlmine.rank._linear",
+    "owlmine.rank._points",
 )
 _announced = False
 

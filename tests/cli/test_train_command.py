@@ -101,7 +101,7 @@ def test_signals_checkpoint_and_resume(store: Store, tmp_path: Path, owlmine_com
 SIGNALLED = """
 import os, sys
 from owlmine.cli import main
-from owlmine.model.calibration import Calibration
+from owlmine.rank.probabilities import Calibration
 
 fit, number, calls = Calibration.fit, int(sys.argv.pop(1)), int(sys.argv.pop(1))
 

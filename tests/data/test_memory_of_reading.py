@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from owlmine.data import ConvertOptions, Store, convert, number_counts
+from owlmine.data import ConvertOptions, Store, convert
+from owlmine.data import class_keys as number_counts
+from owlmine.data.class_keys import NumberCounts
 from owlmine.data.formats.block import RowRuns
-from owlmine.data.number_counts import NumberCounts
 
 MIB = 1 << 20
 NUM_BLANK = 16 * MIB

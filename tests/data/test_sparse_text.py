@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from owlmine.data import sparse_text, sparse_text_compiled, sparse_text_numpy
+from owlmine.data import sparse_text, sparse_text_numpy
+from owlmine.data import sparse_text as sparse_text_compiled
 from owlmine.data.rows import SparseRows
-from owlmine.data.sparse_text import Grammar, ParsedBlock, parse_block
-from owlmine.data.sparse_text_compiled import compiled_module
+from owlmine.data.sparse_text import Grammar, ParsedBlock, compiled_module, parse_block
 
 needs_build = pytest.mark.skipif(
     compiled_module() is None, reason="owlmine.data._sparse_text is not built (no C compiler at install time)"

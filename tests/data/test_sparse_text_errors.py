@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from owlmine.data import sparse_text_numpy
-from owlmine.data.sparse_text import Grammar, ParsedBlock, parse_block
-from owlmine.data.sparse_text_compiled import compiled_module
+from owlmine.data.sparse_text import Grammar, ParsedBlock, compiled_module, parse_block
 from owlmine.errors import DataError
 
 NOT_BUILT = "owlmine.data._sparse_text is not built (no C compiler at install time)"

@@ -18,9 +18,7 @@ from scipy import sparse, stats
 from owlmine.data import synthetic
 from owlmine.data.convert import convert
 from owlmine.data.store import SparseTable, Store
-from owlmine.data.synthetic import SyntheticOptions, synthesize
-from owlmine.data.synthetic_law import distinct_popular, draw_places, label_law
-from owlmine.data.synthetic_truth import Truth
+from owlmine.data.synthetic import SyntheticOptions, Truth, distinct_popular, draw_places, label_law, synthesize
 from owlmine.errors import OwlmineError
 
 TINY: dict[str, Any] = {

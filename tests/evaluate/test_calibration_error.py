@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.evaluate.calibration import expected_calibration_error, judged_predictions, reliability_bins
-from owlmine.evaluate.filter_pairs import FilterPairs
+from owlmine.metrics.calibration import expected_calibration_error, judged_predictions, reliability_bins
+from owlmine.metrics.labels import FilterPairs
 
 events = st.lists(st.tuples(st.integers(0, 12).map(lambda n: n / 12), st.booleans()), min_size=1, max_size=60)
 

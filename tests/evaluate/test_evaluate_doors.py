@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_array
 
 from owlmine.data.rows import SparseRows
-from owlmine.evaluate import RankingMetrics, precision_at_k, psndcg_at_k, psp_at_k, recall_at_k
+from owlmine.metrics import RankingMetrics, precision_at_k, psndcg_at_k, psp_at_k, recall_at_k
 
 IDS = np.array([[0, 1], [2, -1]])
 LABELS = [[0], [1, 2]]
@@ -105,7 +105,7 @@ def test_keys_beyond_64_bits() -> None:
 def test_torch_is_loaded_only_by_those_who_use_it() -> None:
     program = (
         "import sys, numpy as np\n"
-        "from owlmine.evaluate import RankingMetrics, rank_scores\n"
+        "from owlmine.metrics import RankingMetrics, rank_scores\n"
         "metrics = RankingMetrics(4)\n"
         "metrics.update(rank_scores(np.eye(4), 2), [[0], [1], [2], [3]])\n"
         "assert metrics.compute()['P@1'] == 100.0\n"

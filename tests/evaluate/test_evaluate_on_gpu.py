@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from owlmine.evaluate import FilterPairs, RankingMetrics, rank_scores
+from owlmine.metrics import FilterPairs, RankingMetrics, rank_scores
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

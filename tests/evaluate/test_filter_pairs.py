@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.evaluate import FilterPairs, RankingMetrics, ndcg_at_k, precision_at_k, recall_at_k
+from owlmine.metrics import FilterPairs, RankingMetrics, ndcg_at_k, precision_at_k, recall_at_k
 
 from .evaluate_loops import NUM_CLASSES, Case, cases
 

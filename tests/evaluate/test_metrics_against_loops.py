@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
-from owlmine.evaluate import (
+from owlmine.metrics import (
     coverage_at_k,
     ndcg_at_k,
     precision_at_k,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from scipy.sparse import csr_matrix
 
-from owlmine.evaluate import (
+from owlmine.metrics import (
     PropensityConstants,
     RankingMetrics,
     coverage_at_k,

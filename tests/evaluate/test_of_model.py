@@ -14,7 +14,7 @@ from owlmine.data import ConvertOptions, Store, convert
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.of_model import Evaluation, evaluate_model, known_constants
 from owlmine.evaluate.picture import plot_evaluation
-from owlmine.evaluate.propensity import PropensityConstants, inverse_propensities
+from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
 from owlmine.train import TrainOptions, train
 
 from ..small_models import MODELS, sparse_model, sparse_store, text_model, text_store

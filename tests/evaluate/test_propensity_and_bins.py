@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.evaluate import (
+from owlmine.metrics import (
     DATASET_CONSTANTS,
     FrequencyCuts,
     PropensityConstants,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
-from owlmine.evaluate import rank_scores
+from owlmine.metrics import rank_scores
 
 # Few distinct values, so that ties are the rule; both zeros, which are equal.
 SCORES = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 0.5, 2.0, np.inf])

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.evaluate import BIN_NAMES, FrequencyCuts, RankingMetrics
-from owlmine.evaluate.running_sum import RunningSum
+from owlmine.metrics import BIN_NAMES, FrequencyCuts, RankingMetrics
+from owlmine.metrics.ranking_metrics import RunningSum
 
 from . import evaluate_loops as loops
 from .evaluate_loops import NUM_CLASSES, Case, cases

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from owlmine.kernels.all_classes import all_class_losses, all_class_step
-from owlmine.kernels.class_passes import Passes
-from owlmine.kernels.class_sums import class_sums
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.move_rows import move_rows
-from owlmine.kernels.negative_terms import NegativeTerms
-from owlmine.kernels.tile_scores import Tiling
 from owlmine.losses import (
     one_vs_all_loss,
     one_vs_all_loss_reference,
     softmax_loss,
     softmax_loss_reference,
 )
+from owlmine.mining.kernels.all_classes import all_class_losses, all_class_step
+from owlmine.mining.kernels.class_passes import Passes
+from owlmine.mining.kernels.class_sums import class_sums
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.move_rows import move_rows
+from owlmine.mining.kernels.negative_terms import NegativeTerms
+from owlmine.mining.kernels.tile_scores import Tiling
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 

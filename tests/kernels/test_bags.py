@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from owlmine.kernels.bags import DeviceRows, add_to_bags, sum_bags
+from owlmine.mining.kernels.bags import DeviceRows, add_to_bags, sum_bags
 from tests.kernels.conftest import Fenced
 
 NUM_FEATURES = 40

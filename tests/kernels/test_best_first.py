@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from owlmine.kernels.best_first import best_first
+from owlmine.mining.kernels.best_first import best_first
 
 
 @pytest.mark.parametrize(("k", "block", "named"), [(1, 4, False), (2, 1, True), (5, 4, True), (33, 8, False)])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from owlmine.kernels.block_maxima import block_maxima
+from owlmine.mining.kernels.block_maxima import block_maxima
 from tests.kernels.conftest import Fenced
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]

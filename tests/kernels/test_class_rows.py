@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from owlmine.kernels.class_rows import kept_scores, query_gradients, update_classes
+from owlmine.mining.kernels.class_rows import kept_scores, query_gradients, update_classes
 from tests.kernels.conftest import Fenced, Rounded
 
 SHAPES = [(1, 1, 1, 1), (2, 17, 30, 33), (5, 2, 4, 130)]

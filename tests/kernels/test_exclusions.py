@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from owlmine.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.exclusions import Exclusions
 
 
 def lists_of(exclusions: Exclusions) -> list[list[int]]:

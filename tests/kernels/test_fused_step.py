@@ -12,20 +12,20 @@ from torch.nn import functional
 
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import SparseTable, Split
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.pool_rows import pool_rows
-from owlmine.kernels.positives import draw_positives
+from owlmine.dense.class_sides import BlockedPoolSide, PoolSide, StepInputs, pool_side
+from owlmine.dense.encoder import query_batch
+from owlmine.dense.fused_step import FusedStep, why_not_fused
+from owlmine.dense.objective import PoolObjective, make_objective, padded_labels
+from owlmine.dense.step import TrainingStep, step_seed
 from owlmine.losses.modules import PoolLoss
 from owlmine.mining import BatchPool
-from owlmine.mining.permutation import permuted
+from owlmine.mining.distinct import permuted
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.pool_rows import pool_rows
+from owlmine.mining.kernels.positives import draw_positives
 from owlmine.model import ModelShape, Retriever
-from owlmine.model.encoder import query_batch
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.choose_step import HostStep, choose_step
-from owlmine.train.class_sides import BlockedPoolSide, PoolSide, StepInputs, pool_side
-from owlmine.train.fused_step import FusedStep, why_not_fused
-from owlmine.train.objective import PoolObjective, make_objective, padded_labels
-from owlmine.train.options import TrainOptions
-from owlmine.train.step import TrainingStep, step_seed
 
 from .conftest import Rounded
 
@@ -175,7 +175,7 @@ def test_steps_on_a_whole_pool_track_the_plain_ones(
         own = padded_labels(labels, pool.shared_ids.device)
         return pool.shared_ids[None, :] == _left_out(pool.shared_ids, own)
 
-    monkeypatch.setattr("owlmine.train.objective.draw_batch_pool", same_pool)
+    monkeypatch.setattr("owlmine.dense.objective.draw_batch_pool", same_pool)
     monkeypatch.setattr(PoolObjective, "_mask", hidden)
     order = np.random.default_rng(1).permutation(NUM_POINTS)
     for number in range(2):
@@ -307,8 +307,8 @@ def test_each_step_draws_anew(device: str, monkeypatch: pytest.MonkeyPatch) -> N
         pools.append(ids_W)
         return ids_W, rows_WD
 
-    monkeypatch.setattr("owlmine.train.fused_step.draw_positives", drawn_positives)
-    monkeypatch.setattr("owlmine.train.class_sides.pool_rows", drawn_pool)
+    monkeypatch.setattr("owlmine.dense.fused_step.draw_positives", drawn_positives)
+    monkeypatch.setattr("owlmine.dense.class_sides.pool_rows", drawn_pool)
     # A batch that is not full is never recorded as a graph, which would not come by here again.
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
     learn = FusedStep(model, _options(pool=10, batch_size=NUM_POINTS), _split(labels_each=4))

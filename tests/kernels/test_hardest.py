@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from owlmine.kernels import hardest as module
-from owlmine.kernels import hardest_one, select_largest
-from owlmine.kernels.hardest import hardest_by_kernels, kernel_exclusions
-from owlmine.mining.hardest_plain import hardest_plain
+from owlmine.mining.hardest_classes import hardest_plain
+from owlmine.mining.kernels import hardest as module
+from owlmine.mining.kernels import hardest_one, select_largest
+from owlmine.mining.kernels.hardest import hardest_by_kernels, kernel_exclusions
 
 
 def _inputs(num_queries: int, num_classes: int, dim: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.hardest_one import hardest_one
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.hardest_one import hardest_one
 from tests.kernels.conftest import Fenced
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]

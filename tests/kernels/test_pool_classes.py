@@ -17,11 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from owlmine.kernels.class_passes import Passes
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.negative_terms import terms_and_slopes
-from owlmine.kernels.pool_classes import Pool, PoolForm, pool_class_step
-from owlmine.kernels.tile_scores import Tiling
+from owlmine.dense.class_sides import pool_form
 from owlmine.losses import from_vector, softmax_loss, top_k
 from owlmine.losses.modules import (
     LOSSES,
@@ -34,8 +30,12 @@ from owlmine.losses.modules import (
     negative_sampling_loss,
 )
 from owlmine.losses.surrogates import Logistic, Ramp, Surrogate, surrogate, surrogate_names
-from owlmine.mining.permutation import permuted
-from owlmine.train.pool_forms import pool_form
+from owlmine.mining.distinct import permuted
+from owlmine.mining.kernels.class_passes import Passes
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.negative_terms import terms_and_slopes
+from owlmine.mining.kernels.pool_classes import Pool, PoolForm, pool_class_step
+from owlmine.mining.kernels.tile_scores import Tiling
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"

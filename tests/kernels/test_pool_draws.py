@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.pool_rows import left_out_of_pool, pool_rows
 from owlmine.mining import draw_batch_pool, draw_pools, draw_pools_fixed
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.pool_rows import left_out_of_pool, pool_rows
 from tests.contracts.pools import assert_uniform_without
 
 # The interpreter takes a fifth of a second for a draw.

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.pool_rows import gather_rows, left_out_of_pool, pool_rows
-from owlmine.mining.permutation import permuted
+from owlmine.mining.distinct import permuted
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.pool_rows import gather_rows, left_out_of_pool, pool_rows
 from tests.kernels.conftest import Fenced, Rounded
 
 

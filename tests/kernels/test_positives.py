@@ -6,8 +6,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from owlmine.kernels.bags import DeviceRows
-from owlmine.kernels.positives import draw_positives
+from owlmine.mining.kernels.bags import DeviceRows
+from owlmine.mining.kernels.positives import draw_positives
 
 
 @pytest.mark.parametrize("weighted", [False, True])

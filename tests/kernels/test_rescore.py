@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.rescore import rescore
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.rescore import rescore
 from tests.kernels.conftest import Fenced
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]

@@ -11,8 +11,8 @@ import torch
 
 import owlmine
 from owlmine.data import Store, SyntheticOptions, synthesize
+from owlmine.dense.fused_step import FusedStep
 from owlmine.train import Stopped, TrainOptions, train, trainer
-from owlmine.train.fused_step import FusedStep
 
 STOP = 3
 

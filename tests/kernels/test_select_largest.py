@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from owlmine.kernels.exclusions import Exclusions
-from owlmine.kernels.select_largest import MAX_WIDTH, select_largest
+from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.select_largest import MAX_WIDTH, select_largest
 from tests.kernels.conftest import Fenced
 
 INF = torch.inf

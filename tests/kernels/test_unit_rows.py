@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from owlmine.kernels.unit_rows import unit_rows, unit_rows_back
+from owlmine.mining.kernels.unit_rows import unit_rows, unit_rows_back
 from tests.kernels.conftest import Fenced, Rounded
 
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from owlmine.mining import hardest, hardest_plain
+from owlmine.mining import hardest
+from owlmine.mining import hardest_classes as hardest_plain
 from owlmine.mining.hardest_classes import have_triton
 from owlmine.model import ModelShape, Retriever
 

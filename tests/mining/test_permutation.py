@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2, chisquare
 
-from owlmine.mining.permutation import bits_of, permuted, rounds_of
+from owlmine.mining.distinct import bits_of, permuted, rounds_of
 
 # Each statistic is of fixed keys, so its p-value is a constant: a sound permutation passes for good or never.
 LEAST_P = 1e-4

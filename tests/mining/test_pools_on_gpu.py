@@ -9,7 +9,7 @@ import torch
 
 from owlmine.losses import bowl, mined_loss, negative_sampling, power_law, top_k
 from owlmine.mining import draw_batch_pool, draw_pools_fixed, known_in_batch_pool, known_in_pools
-from owlmine.mining.ranking import highest, highest_reference
+from owlmine.mining.hardest_classes import highest, highest_reference
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

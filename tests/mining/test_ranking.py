@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.mining import ranking
-from owlmine.mining.ranking import highest, highest_reference
+from owlmine.mining import hardest_classes as ranking
+from owlmine.mining.hardest_classes import highest, highest_reference
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from owlmine.mining import hardest, rough_search
+from owlmine.index import rough as rough_search
+from owlmine.index.rough import RoughSearch
+from owlmine.mining import hardest
 from owlmine.mining.int8 import cpu_multiplies_int8
-from owlmine.mining.rough_search import RoughSearch
 
 needs_bytes = pytest.mark.skipif(not cpu_multiplies_int8(), reason="this CPU has no products of bytes in 32 bits")
 

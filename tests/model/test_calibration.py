@@ -12,11 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.evaluate.calibration import expected_calibration_error
-from owlmine.model import calibration as calibration_module
-from owlmine.model.calibration import Calibration
-from owlmine.model.precision_thresholds import PrecisionThreshold
-from owlmine.model.probability_knots import bend, fit_knots
+from owlmine.metrics.calibration import expected_calibration_error
+from owlmine.rank import probabilities as calibration_module
+from owlmine.rank.probabilities import Calibration, PrecisionThreshold, bend, fit_knots
 
 EXAMPLE = Calibration(11.0, -2.0, -5.0, 0.3, -3.0, 3, 40, (PrecisionThreshold(0.5, 0.25, 0.5),))
 

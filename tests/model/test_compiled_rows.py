@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from owlmine.model import compiled_rows, row_gradients, row_table
-from owlmine.model.compiled_rows import (
+from owlmine.dense import compiled_rows, row_table
+from owlmine.dense import row_table as row_gradients
+from owlmine.dense.compiled_rows import (
     compiled_dots,
     compiled_module,
     compiled_momentum_step,
     compiled_move,
     is_compiled_for,
 )
-from owlmine.model.row_gradients import row_gradient
-from owlmine.model.row_table import RowTable
+from owlmine.dense.row_table import RowTable, row_gradient
 
 needs_build = pytest.mark.skipif(
-    compiled_module() is None, reason="owlmine.model._rows is not built (no C compiler at install time)"
+    compiled_module() is None, reason="owlmine.dense._rows is not built (no C compiler at install time)"
 )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
-from owlmine.model.device import choose_device
 
 
 @pytest.mark.parametrize(

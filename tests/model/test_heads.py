@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from owlmine.data.rows import SparseRows
+from owlmine.dense.retriever import join_models
 from owlmine.model import ModelShape, Retriever, SparseBatch
-from owlmine.model.heads import join_models
 
 QUERIES = SparseBatch.of(
     SparseRows(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from owlmine.model.logistic_fit import fit_logistic
+from owlmine.rank.probabilities import fit_logistic
 
 
 def objective(features: np.ndarray, hits: np.ndarray, weights: np.ndarray, bias: float) -> float:

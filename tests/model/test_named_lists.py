@@ -13,13 +13,13 @@ import torch
 
 from owlmine.data.arrays import StringTable
 from owlmine.data.rows import SparseRows
+from owlmine.dense.encoder import query_batch
+from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.model import named_lists, predictor
-from owlmine.model.calibration import Calibration
-from owlmine.model.encoder import query_batch
 from owlmine.model.named_lists import NAMED, with_named
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
-from owlmine.model.retriever import ModelShape, Retriever
-from owlmine.rerank import LinearRanker, NameMatches, Reranker
+from owlmine.rank import LinearRanker, NameMatches, Reranker
+from owlmine.rank.probabilities import Calibration
 
 from ..rerank.small_tasks import dense, dense_weights, sparse_rows
 

@@ -20,7 +20,7 @@ from owlmine.model.examples import PLACES, Examples
 from owlmine.model.left_out import left_out_ranks
 from owlmine.model.new_classes import QuerySpace
 from owlmine.model.new_classifiers import FeatureEvidence, FeatureSpace, with_classifiers
-from owlmine.rerank import LinearRanker
+from owlmine.rank import LinearRanker
 
 from .test_new_classes import PAIRED, composed_model, texts_of
 

@@ -21,7 +21,7 @@ from owlmine.model.new_classes import QuerySpace
 from owlmine.model.new_names import NameEvidence
 from owlmine.model.predictor import Predictor
 from owlmine.model.wider_reranker import NAME_LEVEL
-from owlmine.rerank.name_matches import name_weights
+from owlmine.rank.names import name_weights
 
 from ..answers import assert_same_answers
 from .test_new_classes import PAIRED, TEXTS, composed_model, texts_of

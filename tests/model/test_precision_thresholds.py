@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlmine.model.precision_thresholds import (
+from owlmine.rank.probabilities import (
     PRECISIONS,
     PrecisionThreshold,
     check_rising,

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from owlmine.evaluate.calibration import expected_calibration_error
-from owlmine.model import probability_knots as module
-from owlmine.model.calibration import Calibration
-from owlmine.model.probability_knots import bend, checked_knots, fit_knots, knots_help
+from owlmine.metrics.calibration import expected_calibration_error
+from owlmine.rank import probabilities as module
+from owlmine.rank.probabilities import Calibration, bend, checked_knots, fit_knots, knots_help
 
 
 def drawn(num: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from owlmine.model.row_gradients import group_rows, group_rows_plain, row_gradient
-from owlmine.model.row_table import RowTable, random_rows
+from owlmine.dense.row_table import RowTable, group_rows, group_rows_plain, random_rows, row_gradient
 
 
 def gradient_of(table: RowTable) -> Tensor:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from owlmine.data import ConvertOptions, Store, SyntheticOptions, convert, synthesize
 from owlmine.errors import OwlmineError
-from owlmine.evaluate import inverse_propensities
-from owlmine.evaluate.propensity import PropensityConstants
+from owlmine.metrics import inverse_propensities
+from owlmine.metrics.propensity import PropensityConstants
 from owlmine.model.predictor import Predictor
 from owlmine.model.tail import lifted_order
 from owlmine.train import TrainOptions, train

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from owlmine.model import compiled_rows
-from owlmine.model.unit_vectors import unit_vectors
+from owlmine.dense import compiled_rows
+from owlmine.dense.encoder import unit_vectors
 
 
 def values_and_gradients(function: object, vectors: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from owlmine.rerank import linear_ranker, training
+from owlmine.rank import linear as linear_ranker
+from owlmine.rank import linear_training as training
 
 from .small_tasks import needs_build
 

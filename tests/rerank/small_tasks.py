@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
-from owlmine.rerank import LinearRanker, MinedPairs
-from owlmine.rerank.compiled_linear import compiled_module
+from owlmine.rank import LinearRanker, MinedPairs
+from owlmine.rank.linear import compiled_module
 
 needs_build = pytest.mark.skipif(
-    compiled_module() is None, reason="owlmine.rerank._linear is not built (no C compiler at install time)"
+    compiled_module() is None, reason="owlmine.rank._linear is not built (no C compiler at install time)"
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from owlmine.rerank.compiled_linear import compiled_module
+from owlmine.rank.linear import compiled_module
 
 from .small_tasks import needs_build
 

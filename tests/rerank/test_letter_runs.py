@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
-from owlmine.rerank.letter_runs import ngram_counts
+from owlmine.rank.spelling import ngram_counts
 
 
 def by_loop(texts: list[str], shortest: int, longest: int) -> tuple[list[str], np.ndarray]:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from owlmine.data.rows import SparseRows
-from owlmine.rerank import LinearRanker, linear_ranker
-from owlmine.rerank.compiled_linear import compiled_module, compiled_scores
-from owlmine.rerank.linear_ranker import plain_scores
+from owlmine.rank import LinearRanker, linear_ranker
+from owlmine.rank.linear import compiled_module, compiled_scores, plain_scores
 
 from .small_tasks import sparse_rows
 

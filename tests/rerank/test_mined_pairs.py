@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
-from owlmine.rerank import MinedPairs
+from owlmine.rank import MinedPairs
 
 
 def label_rows(labels: list[list[int]]) -> SparseRows:

@@ -19,11 +19,13 @@ from scipy.sparse import csr_matrix
 
 from owlmine.data.rows import SparseRows
 from owlmine.model.whole_files import write_tensors
-from owlmine.rerank import LinearRanker, NameMatches, linear_ranker, name_matches, sparse_points, spelling
-from owlmine.rerank.compiled_linear import compiled_module as compiled_linear
-from owlmine.rerank.name_matches import name_weights, rarities
-from owlmine.rerank.sparse_points import compiled_module as compiled_points
-from owlmine.rerank.spelling import nearest_names
+from owlmine.rank import LinearRanker, NameMatches, linear_ranker, spelling
+from owlmine.rank import names as name_matches
+from owlmine.rank import points as sparse_points
+from owlmine.rank.linear_training import compiled_module as compiled_linear
+from owlmine.rank.names import name_weights, rarities
+from owlmine.rank.points import compiled_module as compiled_points
+from owlmine.rank.spelling import nearest_names
 
 from .small_tasks import dense, dense_weights, sparse_rows
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
-from owlmine.rerank import DensePoints, Neighbours, SparsePoints
-from owlmine.rerank.dense_points import first_head
+from owlmine.rank import DensePoints, Neighbours, SparsePoints
+from owlmine.rank.points import first_head
 
 NUM_CLASSES = 7
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from owlmine.data.rows import SparseRows
-from owlmine.rerank import DensePoints, LinearRanker, NameMatches, Neighbours, Reranker, SparsePoints
+from owlmine.rank import DensePoints, LinearRanker, NameMatches, Neighbours, Reranker, SparsePoints
 
 RANKER = LinearRanker(
     np.array([0, 2, 2, 3], np.int64),

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from owlmine.data.rows import SparseRows, concatenate, offsets_from_counts
-from owlmine.rerank import SparsePoints, sparse_points
-from owlmine.rerank.sparse_points import compiled_module, compiled_nearest, plain_nearest, unit_rows
+from owlmine.rank import SparsePoints
+from owlmine.rank import points as sparse_points
+from owlmine.rank.points import compiled_module, compiled_nearest, plain_nearest, unit_rows
 
 from .small_tasks import sparse_rows
 
 needs_build = pytest.mark.skipif(
-    compiled_module() is None, reason="owlmine.rerank._points is not built (no C compiler at install time)"
+    compiled_module() is None, reason="owlmine.rank._points is not built (no C compiler at install time)"
 )
 _ways = st.sampled_from([compiled_nearest, plain_nearest] if compiled_module() is not None else [plain_nearest])
 

@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlmine.data.rows import SparseRows
-from owlmine.rerank import sparse_points, spelling
-from owlmine.rerank.sparse_points import SparsePoints, compiled_module
-from owlmine.rerank.spelling import nearest_names
+from owlmine.rank import points as sparse_points
+from owlmine.rank import spelling
+from owlmine.rank.points import SparsePoints, compiled_module
+from owlmine.rank.spelling import nearest_names
 
 needs_build = pytest.mark.skipif(
-    compiled_module() is None, reason="owlmine.rerank._points is not built (no C compiler at install time)"
+    compiled_module() is None, reason="owlmine.rank._points is not built (no C compiler at install time)"
 )
 WORDS = ["politik", "bildungspolitik", "numpy", "python3", "ab", "ab cd", "aaaaaaaa", "münchen", "漢", "漢字", "rivers"]
 # Lower case first, as texts are read: of the first letter of İstanbul a dot remains, which is no letter.

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from sklearn.svm import LinearSVC
 
 from owlmine.data.rows import SparseRows
-from owlmine.rerank import LinearOptions, LinearRanker, MinedPairs, task, train_linear
-from owlmine.rerank.compiled_linear import CompiledTrainer
-from owlmine.rerank.coordinate_descent import PlainTrainer, first_state, shuffle
-from owlmine.rerank.task import Task
+from owlmine.rank import LinearOptions, LinearRanker, MinedPairs, train_linear
+from owlmine.rank import linear_training as task
+from owlmine.rank.linear_training import CompiledTrainer, PlainTrainer, Task, first_state, shuffle
 
 from .small_tasks import dense, dense_weights, needs_build, random_pairs, sparse_rows
 

@@ -6,7 +6,7 @@ import torch
 
 from owlmine.losses import every_class, ordered_loss, ordered_loss_reference, surrogate
 from owlmine.theory import calibration_at, calibration_condition, expected_loss, is_bayes_compatible, theorem_4_applies
-from owlmine.theory.smooth_phi import SMOOTH
+from owlmine.theory.excess_risk import SMOOTH
 
 CONVEX = ["hinge", *SMOOTH]
 KINDS = ["powl", "bowl"]

@@ -14,8 +14,8 @@ import pytest
 from safetensors.torch import load_file
 
 from owlmine.data import Store
+from owlmine.dense.step import TrainingStep
 from owlmine.train import Progress, Stopped, TrainOptions, choose_step, train
-from owlmine.train.step import TrainingStep
 
 # 400 points less 8 for validation, 40 to a batch: ten steps in an epoch.
 STEPS_PER_EPOCH = 10

@@ -12,8 +12,8 @@ import pytest
 import owlmine
 from owlmine.data import Store
 from owlmine.errors import DataError
-from owlmine.model.calibration import Calibration
 from owlmine.model.folder import verify_model
+from owlmine.rank.probabilities import Calibration
 from owlmine.train import train
 from owlmine.train.calibrate import fit_calibration, precision_of, rank_points
 from owlmine.train.validate import validation_part

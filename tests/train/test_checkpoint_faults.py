@@ -16,11 +16,11 @@ import torch
 
 import owlmine
 from owlmine.data import Store, convert
+from owlmine.dense.step import TrainingStep
 from owlmine.errors import DataError, OwlmineError
 from owlmine.train import NotFinite, TrainOptions, train
 from owlmine.train.checkpoint import Checkpoint, Checkpoints
 from owlmine.train.progress import Clock
-from owlmine.train.step import TrainingStep
 
 from .runs import Listener, contents, file_size_limit, interrupted, small_options, use_step
 

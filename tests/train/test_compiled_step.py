@@ -13,13 +13,13 @@ from torch import Tensor
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
 from owlmine.data.store import Batch
+from owlmine.dense import compiled_rows, pool_mining, row_table
+from owlmine.dense.pool_mining import PoolMiner
+from owlmine.dense.row_table import RowTable
+from owlmine.dense.step import TrainingStep
 from owlmine.mining import draw_batch_pool, int8
-from owlmine.model import ModelShape, Retriever, compiled_rows, row_table
-from owlmine.model.row_table import RowTable
-from owlmine.train import pool_mining
-from owlmine.train.options import TrainOptions
-from owlmine.train.pool_mining import PoolMiner
-from owlmine.train.step import TrainingStep
+from owlmine.model import ModelShape, Retriever
+from owlmine.recipe.options import TrainOptions
 
 needs_build = pytest.mark.skipif(
     int8.compiled_module() is None or compiled_rows.compiled_module() is None or not int8.cpu_multiplies_int8(),

@@ -17,13 +17,13 @@ from safetensors.torch import load_file, save_file
 
 import owlmine
 from owlmine.data import ConvertOptions, Store, convert
+from owlmine.dense.retriever import join_models
 from owlmine.errors import DataError, OwlmineError
-from owlmine.evaluate import inverse_propensities
+from owlmine.metrics import inverse_propensities
 from owlmine.model.folder import verify_model
-from owlmine.model.heads import join_models
 from owlmine.model.predictor import Predictor
-from owlmine.rerank import LinearRanker, NameMatches
-from owlmine.rerank.name_matches import rarities
+from owlmine.rank import LinearRanker, NameMatches
+from owlmine.rank.names import rarities
 from owlmine.train import Stopped, TrainOptions, choose_mix, composed, fit_reranker, train, trainer
 from owlmine.train.composed import ComposedRun
 from owlmine.train.composition import composition, without_open_sizes

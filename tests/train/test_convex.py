@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from owlmine.data import Store
+from owlmine.dense.objective import make_objective
+from owlmine.dense.row_table import RowTable
 from owlmine.model import ModelShape, Retriever, query_batch
-from owlmine.model.row_table import RowTable
-from owlmine.train.objective import make_objective
-from owlmine.train.options import TRAINABLE
+from owlmine.recipe.options import TRAINABLE
 
 from .runs import small_options
 

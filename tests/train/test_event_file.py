@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from owlmine.data import Store
+from owlmine.dense.step import DenseSGD, RowSGD, TrainingStep
 from owlmine.errors import OwlmineError
 from owlmine.train import train, trainer
 from owlmine.train.event_file import EventFile
-from owlmine.train.optimizers import DenseSGD, RowSGD
-from owlmine.train.step import TrainingStep
 
 from .runs import STEPS_PER_EPOCH, Listener, contents, curves_of, file_size_limit, interrupted, small_options, use_step
 

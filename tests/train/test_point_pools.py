@@ -11,10 +11,11 @@ import torch
 
 from owlmine.data import Store
 from owlmine.data.rows import SparseRows
+from owlmine.dense import objective as point_pools
+from owlmine.dense.objective import make_objective
+from owlmine.dense.row_table import RowTable
 from owlmine.errors import OwlmineError
-from owlmine.model.row_table import RowTable
-from owlmine.train import TrainOptions, point_pools, train
-from owlmine.train.objective import make_objective
+from owlmine.train import TrainOptions, train
 
 from .runs import small_options
 

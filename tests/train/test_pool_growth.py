@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from owlmine.data import Store
+from owlmine.dense import objective, pool_growth
+from owlmine.dense.pool_growth import PoolGrowth
 from owlmine.errors import OwlmineError
 from owlmine.mining import BatchPool
 from owlmine.model import ModelShape, Retriever
-from owlmine.train import objective, pool_growth, train, trainer
-from owlmine.train.pool_growth import PoolGrowth
+from owlmine.train import train, trainer
 
 from .runs import Listener, contents, interrupted, small_options
 

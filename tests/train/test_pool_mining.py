@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
+from owlmine.dense.pool_mining import PoolMiner, highest_places
+from owlmine.dense.row_table import RowTable
 from owlmine.mining import BatchPool, draw_batch_pool
-from owlmine.model.row_table import RowTable
-from owlmine.train.pool_mining import PoolMiner, highest_places
 
 
 def rows_of(labels: list[list[int]]) -> SparseRows:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chisquare
 
 from owlmine.data.rows import SparseRows
-from owlmine.train.step import draw_positives, step_seed
+from owlmine.dense.step import draw_positives, step_seed
 
 REPEATS = 4000
 

@@ -15,11 +15,11 @@ import torch
 
 import owlmine
 from owlmine.data import Store
+from owlmine.dense.step import RowSGD
 from owlmine.errors import OwlmineError
-from owlmine.model.calibration import Calibration
 from owlmine.model.predictor import Predictor
+from owlmine.rank.probabilities import Calibration
 from owlmine.train import Stopped, train, trainer
-from owlmine.train.optimizers import RowSGD
 
 from .runs import (
     STEPS_PER_EPOCH,
@@ -109,7 +109,7 @@ def test_checkpoints_by_the_clock_change_nothing(store: Store, tmp_path: Path) -
 
 
 def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(store: Store, tmp_path: Path) -> None:
-    from owlmine.train.step import TrainingStep
+    from owlmine.dense.step import TrainingStep
 
     losses: list[float] = []
 
@@ -128,7 +128,7 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(store: Store, tmp_path:
 
 def test_steps_are_numbered_and_know_how_far_the_run_is(store: Store, tmp_path: Path) -> None:
     """Random draws go by the number, step sizes by the progress; both go on in a resumed run."""
-    from owlmine.train.step import TrainingStep
+    from owlmine.dense.step import TrainingStep
 
     asked: list[tuple[int, float]] = []
 

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from owlmine.data import Store
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Batch
+from owlmine.dense import objective, step
+from owlmine.dense.objective import make_objective
+from owlmine.dense.row_table import RowTable
+from owlmine.dense.step import TrainingStep, rate_factor
 from owlmine.losses.modules.registry import LOSSES
 from owlmine.mining import BatchPool
 from owlmine.model import ModelShape, Retriever
-from owlmine.model.row_table import RowTable
-from owlmine.train import TrainOptions, objective, step
-from owlmine.train.objective import make_objective
-from owlmine.train.optimizers import rate_factor
-from owlmine.train.options import TRAINABLE
-from owlmine.train.step import TrainingStep
+from owlmine.recipe.options import TRAINABLE
+from owlmine.train import TrainOptions
 
 from .plain_losses import PLAIN_LOSSES, Point
 from .runs import small_options

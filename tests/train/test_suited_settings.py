@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from owlmine.estimator.suited_options import DataSize, suited_options
+from owlmine.recipe.options import TRAINABLE
+from owlmine.recipe.suited_settings import SUITED, suited_setting
 from owlmine.train import TrainOptions
-from owlmine.train.options import TRAINABLE
 from owlmine.train.run_folder import recipe
-from owlmine.train.suited_settings import SUITED, suited_setting
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
 

@@ -44,7 +44,7 @@ def compare_command(
     from owlmine.compare.comparison import REPORT, Request, run_comparison
     from owlmine.compare.folder import CompareFolder
     from owlmine.compare.table import print_results
-    from owlmine.model.device import choose_device
+    from owlmine.device import choose_device
 
     # Before data are converted, which can take an hour.
     CompareFolder(out).check()

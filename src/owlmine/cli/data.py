@@ -18,8 +18,7 @@ from owlmine.data.datasets import SAMPLE, open_dataset, sample_folder
 from owlmine.data.describe import conversion_notes, describe, plot_description
 from owlmine.data.options import ConvertOptions
 from owlmine.data.store import Store
-from owlmine.data.synthetic import SyntheticOptions, synthesize
-from owlmine.data.synthetic_truth import Truth
+from owlmine.data.synthetic import SyntheticOptions, Truth, synthesize
 from owlmine.errors import DataError
 from owlmine.pictures import check_picture
 

@@ -19,7 +19,7 @@ from owlmine.cli.options import with_options
 from owlmine.cli.terminal import Terminal, literal
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.model_data import ReadOptions
-from owlmine.evaluate.propensity import PropensityConstants
+from owlmine.metrics.propensity import PropensityConstants
 from owlmine.pictures import check_picture
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.
 
 def open_model(path: Path, device: str) -> Predictor:
     """The model on the device that was asked for."""
-    from owlmine.model.device import choose_device
+    from owlmine.device import choose_device
     from owlmine.model.folder import load
 
     try:

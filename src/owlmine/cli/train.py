@@ -14,7 +14,7 @@ from owlmine.cli.data import DataArgument, open_data, with_reading_options
 from owlmine.cli.options import with_options
 from owlmine.cli.terminal import Terminal, literal
 from owlmine.data.options import ConvertOptions
-from owlmine.train.options import TrainOptions
+from owlmine.recipe.options import TrainOptions
 
 
 @with_reading_options

@@ -18,11 +18,11 @@ from owlmine.compare.runs import Plan, Record, Runs, Show
 from owlmine.compare.search import Search
 from owlmine.data.store import Store
 from owlmine.demo.figures import KS
+from owlmine.dense.objective import pool_size_for
+from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
 from owlmine.files import write_text
-from owlmine.model.device import choose_device
-from owlmine.train.objective import pool_size_for
-from owlmine.train.options import TrainOptions
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.validate import validation_part
 
 RESULTS, REPORT = "results.json", "report.html"

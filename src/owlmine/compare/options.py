@@ -8,7 +8,7 @@ from typing import Any
 
 from owlmine.compare.methods import METHODS, Method, Setting, parse_methods
 from owlmine.options import option
-from owlmine.train.options import TrainOptions
+from owlmine.recipe.options import TrainOptions
 
 _fair = partial(option, group="What all methods share")
 _search = partial(option, group="Search and seeds")

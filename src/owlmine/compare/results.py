@@ -18,7 +18,7 @@ from owlmine.data.describe import describe
 from owlmine.data.store import Store
 from owlmine.demo.figures import NAMES, ratios
 from owlmine.demo.paper import PAPER_CLASSES, TABLE_2
-from owlmine.model.device import choose_device
+from owlmine.device import choose_device
 from owlmine.train.validate import validation_part
 
 

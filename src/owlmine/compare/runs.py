@@ -19,10 +19,10 @@ from owlmine.compare.timing import StepTimer
 from owlmine.data.batches import Batches
 from owlmine.data.store import Store
 from owlmine.demo.figures import KS, NAMES
+from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.of_model import evaluate_model
 from owlmine.files import write_text
-from owlmine.model.device import choose_device
 from owlmine.model.predictor import Predictor
 from owlmine.train import NotFinite, Reporter, Stopped, TrainOptions, train
 from owlmine.train.run_folder import recipe

@@ -8,8 +8,7 @@ from owlmine.data.features import stored_vectoriser
 from owlmine.data.options import ConvertOptions
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Batch, Split, Store
-from owlmine.data.synthetic import SyntheticOptions, synthesize
-from owlmine.data.synthetic_truth import Truth
+from owlmine.data.synthetic import SyntheticOptions, Truth, synthesize
 from owlmine.data.text import TextVectoriser
 
 __all__ = [

@@ -9,9 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from owlmine.data.formats.block import RowLabels
-from owlmine.data.number_counts import NumberCounts
 from owlmine.data.rows import Int64
 
+# Numbers below this are counted in a table, which costs 32 MiB at most; those above in sorted arrays.
+_TABLE_SIZE = 1 << 22
+_PENDING = 1 << 20
 # Up to 18 digits: what 64 bits hold. A longer run of digits is a name.
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
@@ -101,3 +103,82 @@ class NamedClasses:
     def final_of_numbers(self, numbers: Int64) -> Int64:
         raw_ids = [self._numbers.get(str(number), -1) for number in numbers.tolist()]
         return self.final_of_raw(np.array(raw_ids, np.int64))
+
+
+class NumberCounts:
+    """Counts of non-negative integers."""
+
+    def __init__(self) -> None:
+        self._table: Int64 = np.zeros(0, np.int64)
+        self._far: Int64 = np.zeros(0, np.int64)
+        self._far_counts: Int64 = np.zeros(0, np.int64)
+        # Numbers above the table that are not in the sorted arrays yet, which are not rebuilt for a few.
+        self._pending: list[tuple[Int64, Int64]] = []
+        self._num_pending = 0
+        self._ranks: Int64 | None = None
+        self._num_near = 0
+
+    def add(self, numbers: Int64) -> None:
+        self._ranks = None
+        is_far = numbers >= _TABLE_SIZE
+        near = numbers[~is_far]
+        size = int(near.max(initial=-1)) + 1
+        if size > len(self._table):
+            grown = np.zeros(min(max(size, 2 * len(self._table)), _TABLE_SIZE), np.int64)
+            grown[: len(self._table)] = self._table
+            self._table = grown
+        if size <= 4 * len(near):
+            self._table[:size] += np.bincount(near, minlength=size)
+        else:  # few entries of a wide space: the work follows the entries
+            distinct, counts = np.unique(near, return_counts=True)
+            self._table[distinct] += counts
+        if is_far.any():
+            self._add_far(*np.unique(numbers[is_far].astype(np.int64), return_counts=True))
+
+    @property
+    def numbers(self) -> Int64:
+        """The distinct numbers, ascending."""
+        self._settle()
+        return np.concatenate([np.flatnonzero(self._table), self._far])
+
+    @property
+    def counts(self) -> Int64:
+        """How often each of ``numbers`` occurs."""
+        self._settle()
+        return np.concatenate([self._table[self._table > 0], self._far_counts])
+
+    def ranks(self, numbers: Int64) -> Int64:
+        """The place of each number among the distinct ones, or -1 for a number that never occurred."""
+        self._settle()
+        if self._ranks is None:
+            occurs = self._table > 0
+            self._ranks, self._num_near = np.where(occurs, np.cumsum(occurs) - 1, -1), int(np.count_nonzero(occurs))
+        ranks = np.full(len(numbers), -1, np.int64)
+        near = numbers < len(self._ranks)
+        ranks[near] = self._ranks[numbers[near]]
+        if len(self._far):
+            places = np.minimum(np.searchsorted(self._far, numbers), len(self._far) - 1)
+            found = self._far[places] == numbers
+            ranks[found] = self._num_near + places[found]
+        return ranks
+
+    def _add_far(self, numbers: Int64, counts: Int64) -> None:
+        if len(self._far):
+            places = np.minimum(np.searchsorted(self._far, numbers), len(self._far) - 1)
+            known = self._far[places] == numbers
+            self._far_counts[places[known]] += counts[known]
+            numbers, counts = numbers[~known], counts[~known]
+        self._pending.append((numbers, counts))
+        self._num_pending += len(numbers)
+        if self._num_pending > max(_PENDING, len(self._far)):
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._pending:
+            return
+        numbers = np.concatenate([self._far, *(numbers for numbers, _ in self._pending)])
+        counts = np.concatenate([self._far_counts, *(counts for _, counts in self._pending)])
+        self._pending, self._num_pending = [], 0
+        self._far, places = np.unique(numbers, return_inverse=True)
+        self._far_counts = np.zeros(len(self._far), np.int64)
+        np.add.at(self._far_counts, places, counts)

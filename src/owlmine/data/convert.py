@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 import owlmine
-from owlmine.data.class_keys import ClassKeys, class_keys
+from owlmine.data.class_keys import ClassKeys, NumberCounts, class_keys
 from owlmine.data.companions import write_class_features, write_class_names, write_filter
 from owlmine.data.features import FeaturePlan, plan_features
-from owlmine.data.formats.block import PointReader
-from owlmine.data.formats.label_cells import joined_classes
+from owlmine.data.formats.block import PointReader, joined_classes
 from owlmine.data.ingest import Progress, RawSplit
-from owlmine.data.number_counts import NumberCounts
 from owlmine.data.options import ConvertOptions
 from owlmine.data.population import write_split
 from owlmine.data.sources import Source, find_source, memory_source

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from owlmine.data.formats.label_cells import SEPARATOR_NAMES
+from owlmine.data.formats.block import SEPARATOR_NAMES
 from owlmine.data.store import Store
 from owlmine.pictures import save_picture
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from owlmine.data.class_keys import NumberCounts
 from owlmine.data.formats.block import PointReader
 from owlmine.data.ingest import RawSplit
-from owlmine.data.number_counts import NumberCounts
 from owlmine.data.options import ConvertOptions
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import Store

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from owlmine.data.arrays import ArrayWriter, PieceReader
-from owlmine.data.class_keys import ClassKeys
+from owlmine.data.class_keys import ClassKeys, NumberCounts
 from owlmine.data.formats.block import Notes, PointReader
-from owlmine.data.number_counts import NumberCounts
 from owlmine.data.rows import SparseRows, offsets_from_counts
 from owlmine.data.text import TokenCounter
 from owlmine.errors import DataError

@@ -11,10 +11,9 @@ from typing import Any
 from owlmine.data.formats import tables
 from owlmine.data.formats.array_files import NpzMatrix, dense_queries, number_labels
 from owlmine.data.formats.block import LabelFile, PairReader, PointReader, QueryFile
-from owlmine.data.formats.line_files import line_labels, line_texts
 from owlmine.data.formats.memory import MemoryReader
-from owlmine.data.formats.sparse_files import LabelledReader, MatrixFile, SvmlightReader
-from owlmine.data.formats.split_indices import IndexedReader
+from owlmine.data.formats.sparse_files import IndexedReader, LabelledReader, MatrixFile, SvmlightReader
+from owlmine.data.formats.tables import line_labels, line_texts
 from owlmine.data.streams import ByteSource, plain_name
 from owlmine.errors import DataError, OwlmineError
 

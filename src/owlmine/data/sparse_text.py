@@ -1,16 +1,74 @@
-"""The door to the parsers of sparse text: one grammar, three engines that agree bit for bit.
-
-``plain`` defines the grammar and words the errors. ``compiled`` and ``numpy`` are fast on well-formed lines
-and hand all others to ``plain``, so the choice of engine changes the time and nothing else.
-"""
+"""The compiled engine: C reads runs of well-formed lines, the plain engine each line between them."""
 
 from __future__ import annotations
 
 from os import PathLike
+from types import ModuleType
 
-from .sparse_text_compiled import compiled_module, parse_compiled
+import numpy as np
+
+from ..extensions import load_extension
+from .rows import SparseRows
 from .sparse_text_numpy import parse_numpy
-from .sparse_text_plain import Grammar, LineRules, ParsedBlock, parse_plain
+from .sparse_text_plain import Grammar, LineRules, ParsedBlock, parse_line, parse_plain, split_lines
+
+
+def compiled_module() -> ModuleType | None:
+    return load_extension("owlmine.data._sparse_text")
+
+
+def parse_compiled(data: bytes, rules: LineRules, *, first_line: int) -> ParsedBlock:
+    extension = compiled_module()
+    assert extension is not None
+    newlines, colons, commas = extension.count_marks(data)
+    # No block can hold more than these: a feature has a colon, a line has one label more than commas.
+    feature_offsets, label_offsets = np.zeros(newlines + 2, np.int64), np.zeros(newlines + 2, np.int64)
+    feature_ids, values = np.empty(colons, np.int32), np.empty(colons, np.float32)
+    labels = np.empty(commas + newlines + 1, np.int64)
+    outputs = (feature_offsets, feature_ids, values, label_offsets, labels)
+    c_rules = _rules_for_c(rules)
+
+    last_newline = data.rfind(b"\n") + 1  # a line without its newline is for the plain engine
+    position = rows = crlf_lines = duplicate_labels = 0
+    while True:
+        position, rows, newly_crlf = extension.parse(
+            data, position, max(position, last_newline), c_rules, rows, *outputs
+        )
+        crlf_lines += newly_crlf
+        if position == len(data):
+            break
+        end = data.find(b"\n", position) + 1 or len(data)
+        [(line, is_crlf)] = split_lines(data[position:end])
+        row = parse_line(line, rules, line_number=first_line + rows)
+        feature_start, label_start = feature_offsets[rows], label_offsets[rows]
+        feature_stop, label_stop = feature_start + len(row.feature_ids), label_start + len(row.labels)
+        feature_ids[feature_start:feature_stop] = row.feature_ids
+        values[feature_start:feature_stop] = row.values
+        labels[label_start:label_stop] = row.labels
+        rows += 1
+        feature_offsets[rows], label_offsets[rows] = feature_stop, label_stop
+        crlf_lines += is_crlf
+        duplicate_labels += row.duplicate_labels
+        position = end
+    num_pairs = feature_offsets[rows]
+    return ParsedBlock(
+        SparseRows(feature_offsets[: rows + 1], feature_ids[:num_pairs], values[:num_pairs]),
+        SparseRows(label_offsets[: rows + 1], labels[: label_offsets[rows]], None),
+        crlf_lines,
+        duplicate_labels,
+    )
+
+
+def _rules_for_c(rules: LineRules) -> tuple[bool, bool, int, int, int]:
+    has_labels, has_signs = rules.grammar is not Grammar.MATRIX, rules.grammar is Grammar.SVMLIGHT
+    return has_labels, has_signs, rules.feature_bound, rules.lowest_label, rules.class_bound
+
+
+# The door to the parsers of sparse text: one grammar, three engines that agree bit for bit.
+#
+# ``plain`` defines the grammar and words the errors. ``compiled`` and ``numpy`` are fast on well-formed lines
+# and hand all others to ``plain``, so the choice of engine changes the time and nothing else.
+
 
 __all__ = ["ENGINES", "Grammar", "ParsedBlock", "parse_block"]
 

@@ -1,31 +1,103 @@
-"""Data whose best answer is known: the distribution is written down first, points are drawn from it.
+"""The laws that synthetic data is drawn by: which classes are popular, and which of a topic's classes become labels.
 
-Every query has one topic, drawn uniformly, which its features give away. Given the topic, a label is drawn by a Zipf
-law over the topic's relevant classes, whatever else the query shows. So D(y | x) = P(y | topic of x) exactly, and the
-Bayes predictor (paper, Lemma 1) and its risk are known for every query.
-
-Shapes: n points of a chunk, T topics, M relevant classes of a topic, S features that only one topic has,
-U features that say nothing, L labels of a point, k retrieved classes.
+Shapes: n points, T topics, M relevant classes of a topic, L labels of a point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from math import gcd
+from math import gcd, log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator, SeedSequence
+from numpy.typing import NDArray
 
 import owlmine
 from owlmine.data.rows import Float32, Int64, SparseRows, offsets_from_counts
 from owlmine.data.store import Store
 from owlmine.data.store_writer import StoreWriter
-from owlmine.data.synthetic_law import Float64, distinct_popular, draw_places, label_law
-from owlmine.data.synthetic_truth import Int32
+from owlmine.errors import OwlmineError
 from owlmine.options import option
+
+Float64 = NDArray[np.float64]
+
+
+def label_law(relevant: int, exponent: float, num_labels: int) -> tuple[Float64, Float64]:
+    """How L distinct of M places are drawn, with P(set) proportional to the product of its Zipf weights w_j = j^-s.
+
+    Returns ``chances`` [M, L + 1]: going through the places in order, the chance to take place j while m labels are
+    missing, w_j e_(m-1)(w_(j+1)…) / e_m(w_j…) with e the elementary symmetric polynomials; and ``probabilities``
+    [M]: the chance that a label picked at random is place j. For L = 1 that is w_j / sum of w.
+    """
+    log_weights = -exponent * np.log(np.arange(1, relevant + 1))
+    # Logarithms, because the polynomials of many small weights leave the range of floats.
+    log_e = np.full((relevant + 1, num_labels + 1), -np.inf)
+    log_e[:, 0] = 0
+    chances = np.zeros((relevant, num_labels + 1))
+    for place in reversed(range(relevant)):
+        with_place = log_weights[place] + log_e[place + 1, :-1]
+        log_e[place, 1:] = np.logaddexp(log_e[place + 1, 1:], with_place)
+        possible = with_place > -np.inf
+        chances[place, 1:][possible] = np.exp(with_place[possible] - log_e[place, 1:][possible])
+    inclusion = np.empty(relevant)
+    missing = np.zeros(num_labels + 1)  # by number of labels still missing, its probability
+    missing[num_labels] = 1
+    for place in range(relevant):
+        taken = missing * chances[place]
+        inclusion[place] = taken.sum()
+        missing -= taken
+        missing[:-1] += taken[1:]
+    return chances, inclusion / num_labels
+
+
+def draw_places(rng: Generator, num_points: int, chances: Float64) -> Int64:
+    """L distinct places per point [n, L] by ``label_law``."""
+    num_labels = chances.shape[1] - 1
+    places_nL = np.empty((num_points, num_labels), np.int64)
+    missing = np.full(num_points, num_labels)
+    unfinished = np.arange(num_points)
+    for place, chance in enumerate(chances):
+        taking = unfinished[rng.random(len(unfinished)) < chance[missing[unfinished]]]
+        missing[taking] -= 1
+        places_nL[taking, missing[taking]] = place
+        unfinished = unfinished[missing[unfinished] > 0]
+        if not len(unfinished):
+            break
+    assert not len(unfinished)  # the last places are taken with chance 1 where they are needed
+    return places_nL
+
+
+def distinct_popular(uniform_TM: Float64, num_classes: int, exponent: float) -> Int64:
+    """Distinct popularity ranks (from 0) per row, ascending, whose frequency falls like rank^-exponent.
+
+    A rank is the whole part of a draw with density x^-exponent on [1, K + 1), less 1. Where that repeats a rank of the
+    row, the next rarer free one takes its place, so this ends even if all K are wanted.
+    """
+    span, slope = log(num_classes + 1), 1 - exponent
+    if abs(slope) < 1e-9:
+        position = np.exp(uniform_TM * span)
+    else:
+        position = np.exp(np.log1p(uniform_TM * np.expm1(slope * span)) / slope)
+    ranks = np.sort(np.minimum(position.astype(np.int64) - 1, num_classes - 1), axis=1)
+    places = np.arange(ranks.shape[1])
+    # Both bounds rise by at least 1 from place to place, and so does the smaller of the two.
+    moved_up = np.maximum.accumulate(ranks - places, axis=1) + places
+    distinct: Int64 = np.minimum(moved_up, num_classes - ranks.shape[1] + places)
+    return distinct
+
+
+# Data whose best answer is known: the distribution is written down first, points are drawn from it.
+#
+# Every query has one topic, drawn uniformly, which its features give away. Given the topic, a label is drawn by a Zipf
+# law over the topic's relevant classes, whatever else the query shows. So D(y | x) = P(y | topic of x) exactly, and the
+# Bayes predictor (paper, Lemma 1) and its risk are known for every query.
+#
+# Shapes: n points of a chunk, T topics, M relevant classes of a topic, S features that only one topic has,
+# U features that say nothing, L labels of a point, k retrieved classes.
+
 
 # Part of what a seed means: every chunk has a random stream of its own, so a point depends on the seed, the
 # distribution and its row number alone, not on how many points there are.
@@ -212,3 +284,90 @@ def _write_number_keys(writer: StoreWriter, num_classes: int, piece: int = 1 << 
             numbers = np.arange(start, min(start + piece, stop), dtype=np.int32)
             offsets.append(data.num_rows + digits * np.arange(1, len(numbers) + 1))
             data.append((numbers[:, None] // powers % 10 + ord("0")).astype(np.uint8).ravel())
+
+
+# What synthetic data was drawn from, read back from its store.
+#
+# Shapes: n points, T topics, M relevant classes of a topic, L labels of a point, k retrieved classes.
+
+
+Int32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What the data was drawn from: the best answer to every query, and what any other answer costs."""
+
+    num_classes: int
+    topic_classes: Int32
+    """[T, M]: the relevant classes of each topic, the likeliest first."""
+    probabilities: Float64
+    """[M]: D(y | x) of those classes, the same for every topic. Y is the point's label, or one of its L at random."""
+    topics: dict[str, Int32]
+    """By split: the topic of each point."""
+
+    @classmethod
+    def of(cls, store: Store) -> Truth:
+        classes, probabilities = store.array("truth.topic_classes"), store.array("truth.probabilities")
+        if classes is None or probabilities is None:
+            raise OwlmineError(f"{store.path}: holds no truth; wanted a store of synthetic data")
+        topics = {split: store.array(f"{split}.topics") for split in store.splits}
+        return cls(store.num_classes, classes, probabilities, {k: v for k, v in topics.items() if v is not None})
+
+    def conditional(self, topic: int) -> tuple[Int32, Float64]:
+        """The classes that queries of this topic can have, likeliest first, and D(y | x) of each; others have 0."""
+        if not 0 <= topic < len(self.topic_classes):
+            raise ValueError(f"topic is {topic}; wanted 0 to {len(self.topic_classes) - 1}")
+        return self.topic_classes[topic], self.probabilities
+
+    def bayes_top(self, split: str, rows: Int64, k: int) -> Int32:
+        """b(x) of Lemma 1 for these points: class ids [n, k], likeliest first.
+
+        Past the relevant classes all others have probability 0; the places left are filled by the lowest of them.
+        """
+        self._check_k(k)
+        classes_nM = self.topic_classes[self._topics_of(split, rows)]
+        num_filled = k - classes_nM.shape[1]
+        if num_filled <= 0:
+            return classes_nM[:, :k]
+        # Of the ids below k, at least k - M are not relevant.
+        free_nk = np.ones((len(classes_nM), k), np.bool_)
+        row, place = np.nonzero(classes_nM < k)
+        free_nk[row, classes_nM[row, place]] = False
+        fillers = np.argsort(~free_nk, axis=1, kind="stable")[:, :num_filled]
+        return np.hstack([classes_nM, fillers.astype(np.int32)])
+
+    def bayes_risk(self, split: str, k: int) -> float:
+        """The least possible R(f) = mean over the split's queries of P(Y not in f(x)), with k classes retrieved.
+
+        The best possible expected precision at k is L (1 - this) / k. Every topic has the same probabilities, so
+        every split has the same least risk.
+        """
+        self._check_k(k)
+        self._topics_of(split, np.zeros(0, np.int64))
+        # The smallest terms first, and of the tail: the sum stays exact where the risk is near 0.
+        return float(self.probabilities[k:][::-1].sum())
+
+    def risk(self, split: str, rows: Int64, retrieved_nk: NDArray[np.integer[Any]]) -> float:
+        """Mean over these points of P(Y not in the retrieved classes): expected loss, free of the luck of labels."""
+        classes_nM = self.topic_classes[self._topics_of(split, rows)]
+        if retrieved_nk.ndim != 2 or len(retrieved_nk) != len(classes_nM) or not len(classes_nM):
+            raise ValueError(
+                f"retrieved is {retrieved_nk.shape}; wanted k ids for each of {len(classes_nM)} rows, 1 or more"
+            )
+        missed_nM = np.ones(classes_nM.shape, np.bool_)
+        for column in range(retrieved_nk.shape[1]):
+            missed_nM &= classes_nM != retrieved_nk[:, column, None]
+        return float((missed_nM @ self.probabilities).mean())
+
+    def _topics_of(self, split: str, rows: Int64) -> Int32:
+        if split not in self.topics:
+            raise ValueError(f"split is {split!r}; wanted one of {', '.join(self.topics)}")
+        topics = self.topics[split]
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(topics):
+            raise ValueError(f"rows are {rows.min()} to {rows.max()}; wanted 0 to {len(topics) - 1}")
+        return topics[rows]
+
+    def _check_k(self, k: int) -> None:
+        if not 1 <= k <= self.num_classes:
+            raise ValueError(f"k is {k}; wanted 1 to the {self.num_classes:,} classes")

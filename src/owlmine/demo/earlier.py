@@ -8,7 +8,7 @@ from pathlib import Path
 
 from owlmine.data.store import Store
 from owlmine.errors import OwlmineError
-from owlmine.train.options import TrainOptions
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.run_folder import check_own_folder, is_run_of, own_folder, working_in
 
 RESULTS, REPORT = "results.json", "report.html"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from owlmine.data.store import Split, Store
-from owlmine.evaluate import RankingMetrics
-from owlmine.model.encoder import query_batch
-from owlmine.model.retriever import Retriever
-from owlmine.train.options import TrainOptions
+from owlmine.dense.encoder import query_batch
+from owlmine.dense.retriever import Retriever
+from owlmine.metrics import RankingMetrics
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.reporters import SilentReporter
 from owlmine.train.trainer import Trainer
 from owlmine.train.warm_start import warm_start

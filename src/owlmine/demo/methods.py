@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from owlmine.train.options import TrainOptions
+from owlmine.recipe.options import TrainOptions
 
 POOL = 1024  # B of the paper's smallest dataset, the one nearest to the sample in size
 BASELINE = "negative-sampling"

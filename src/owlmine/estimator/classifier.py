@@ -13,11 +13,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from owlmine.data.rows import Int64
+from owlmine.dense.encoder import query_batch
 from owlmine.estimator.learner import Learner
 from owlmine.estimator.queries import QueryForm, exact_scores
 from owlmine.estimator.suited_options import DataSize, suited_options
 from owlmine.estimator.targets import Targets, places_in, read_targets
-from owlmine.model.encoder import query_batch
 from owlmine.model.queries import check_scores, checked_k
 
 # Parameters of the constructor that are options of the training run under the same name.

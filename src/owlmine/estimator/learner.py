@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from owlmine.data.batches import Batches
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import SparseTable, Split
+from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.dense.step import TrainingStep
+from owlmine.device import choose_device
 from owlmine.estimator.queries import QueryForm
-from owlmine.model.device import choose_device
-from owlmine.model.retriever import ModelShape, Retriever
-from owlmine.train.options import TrainOptions
-from owlmine.train.step import TrainingStep
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.warm_start import warm_start
 
 

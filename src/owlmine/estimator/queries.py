@@ -16,8 +16,8 @@ from scipy import sparse
 
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import SparseTable
-from owlmine.model.encoder import Encoder, IdentityEncoder, SparseBatch, query_batch
-from owlmine.model.retriever import Retriever
+from owlmine.dense.encoder import Encoder, IdentityEncoder, SparseBatch, query_batch
+from owlmine.dense.retriever import Retriever
 
 # Queries encoded at once, and the numbers of a block where a query is as wide as all features.
 _BLOCK_ROWS = 1024

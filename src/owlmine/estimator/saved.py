@@ -18,7 +18,7 @@ from owlmine.estimator.queries import QueryForm
 from owlmine.estimator.targets import KINDS
 from owlmine.model.folder import load, save_model
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
-from owlmine.train.options import TrainOptions
+from owlmine.recipe.options import TrainOptions
 
 if TYPE_CHECKING:
     from owlmine.estimator.classifier import OwlmineClassifier

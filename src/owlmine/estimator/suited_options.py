@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from owlmine.train.options import TrainOptions
+from owlmine.recipe.options import TrainOptions
 
 # Below this many steps in all, more epochs help; measured on data of 100 to 2,000 points.
 _LEAST_STEPS = 300

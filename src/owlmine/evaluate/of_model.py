@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Split
 from owlmine.errors import OwlmineError
-from owlmine.evaluate.calibration import (
+from owlmine.metrics.calibration import (
     ReliabilityBin,
     expected_calibration_error,
     judged_predictions,
     reliability_bins,
 )
-from owlmine.evaluate.filter_pairs import FilterPairs
-from owlmine.evaluate.frequency_bins import FrequencyCuts
-from owlmine.evaluate.propensity import PropensityConstants, inverse_propensities, propensity_constants
-from owlmine.evaluate.ranking_metrics import RankingMetrics
+from owlmine.metrics.labels import FilterPairs
+from owlmine.metrics.propensity import PropensityConstants, inverse_propensities, propensity_constants
+from owlmine.metrics.ranking_metrics import FrequencyCuts, RankingMetrics
 from owlmine.model.predictor import ClassWords, Predictor
 
 DEFAULT_KS = (1, 3, 5, 10)

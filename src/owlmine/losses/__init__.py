@@ -1,6 +1,6 @@
 """Ordered weighted losses, their weights, the losses mined from random pools, and those people compare with."""
 
-from owlmine.losses.checks import Kind, Reduction
+from owlmine.losses.inputs import Kind, Reduction, as_one_pool, as_one_pool_of_many
 from owlmine.losses.members import (
     OrderedLoss,
     at_most_relevant,
@@ -10,8 +10,7 @@ from owlmine.losses.members import (
     top_k_loss,
     weston_watkins,
 )
-from owlmine.losses.mined import mined_loss, mined_loss_from_matrix, mined_loss_reference
-from owlmine.losses.mined_from import mine, mined_loss_from
+from owlmine.losses.mined import mine, mined_loss, mined_loss_from, mined_loss_from_matrix, mined_loss_reference
 from owlmine.losses.mined_softmax import (
     Tail,
     draw_others,
@@ -50,7 +49,6 @@ from owlmine.losses.one_vs_all import (
     pooled_one_vs_all_loss_reference,
 )
 from owlmine.losses.ordered import bowl, is_non_increasing, ordered_loss, ordered_loss_reference, powl
-from owlmine.losses.pool_inputs import as_one_pool, as_one_pool_of_many
 from owlmine.losses.rank_weights import (
     Convention,
     RankWeights,
@@ -59,9 +57,14 @@ from owlmine.losses.rank_weights import (
     power_law,
     top_k,
 )
-from owlmine.losses.sampled_softmax import sampled_softmax_loss, sampled_softmax_loss_reference, uniform_log_q
 from owlmine.losses.semi_hard import semi_hard_loss, semi_hard_loss_reference
-from owlmine.losses.softmax import softmax_loss, softmax_loss_reference
+from owlmine.losses.softmax import (
+    sampled_softmax_loss,
+    sampled_softmax_loss_reference,
+    softmax_loss,
+    softmax_loss_reference,
+    uniform_log_q,
+)
 from owlmine.losses.subsample import subsample, subsampled_mined_loss
 from owlmine.losses.surrogates import (
     Exponential,

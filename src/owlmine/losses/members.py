@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from owlmine.losses.checks import Kind, Reduction
+from owlmine.losses.inputs import Kind, Reduction
 from owlmine.losses.ordered import ordered_loss
 from owlmine.losses.surrogates import Surrogate
 

@@ -23,13 +23,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from owlmine.losses.checks import Reduction, check_scores, reduce
-from owlmine.losses.partition import against, log_sum, scaled
-from owlmine.losses.pool_inputs import check_form, check_log_q, check_pool
-from owlmine.losses.rank_sum import find_hardest, widened
+from owlmine.losses.inputs import Reduction, check_form, check_log_q, check_pool, check_scores, reduce
+from owlmine.losses.ordered import find_hardest, widened
+from owlmine.losses.softmax import against, log_sum, scaled
 from owlmine.mining.checks import check_class_ids
 from owlmine.mining.distinct import draw_distinct
-from owlmine.mining.ranking import highest_reference
+from owlmine.mining.hardest_classes import highest_reference
 
 Tail = Literal["drop", "estimate"]
 

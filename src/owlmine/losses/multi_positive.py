@@ -21,10 +21,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from owlmine.losses.checks import Reduction, check_scores, reduce
-from owlmine.losses.partition import against, log_sum, scaled
-from owlmine.losses.pool_inputs import as_one_pool_of_many, check_form
-from owlmine.losses.rank_sum import widened
+from owlmine.losses.inputs import Reduction, as_one_pool_of_many, check_form, check_scores, reduce
+from owlmine.losses.ordered import widened
+from owlmine.losses.softmax import against, log_sum, scaled
 from owlmine.mining.checks import may_look
 
 SoftmaxForm = Literal["mean_log", "log_sum", "decoupled"]

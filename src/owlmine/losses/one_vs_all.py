@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from owlmine.losses.checks import Reduction, reduce
-from owlmine.losses.partition import scaled
-from owlmine.losses.pool_inputs import as_one_pool_of_many, check_form, check_log_q, check_pool
-from owlmine.losses.rank_sum import widened
+from owlmine.losses.inputs import Reduction, as_one_pool_of_many, check_form, check_log_q, check_pool, reduce
+from owlmine.losses.ordered import widened
+from owlmine.losses.softmax import scaled
 
 
 def one_vs_all_loss(

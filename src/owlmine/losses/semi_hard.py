@@ -18,10 +18,9 @@ import math
 import torch
 from torch import Tensor
 
-from owlmine.losses.checks import Reduction, reduce
-from owlmine.losses.partition import scaled
-from owlmine.losses.pool_inputs import check_form, check_pool
-from owlmine.losses.rank_sum import widened
+from owlmine.losses.inputs import Reduction, check_form, check_pool, reduce
+from owlmine.losses.ordered import widened
+from owlmine.losses.softmax import scaled
 
 
 def semi_hard_loss(

@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from owlmine.losses.checks import Kind, Reduction, check_options, check_scale, check_scores, reduce
+from owlmine.losses.inputs import Kind, Reduction, check_options, check_scale, check_scores, reduce
 from owlmine.losses.mined import check_pool_scores
-from owlmine.losses.rank_sum import Form, find_hardest, widened
+from owlmine.losses.ordered import Form, find_hardest, widened
 from owlmine.losses.rank_weights import RankWeights
 from owlmine.losses.surrogates import Surrogate, surrogate
 

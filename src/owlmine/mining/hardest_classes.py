@@ -3,7 +3,12 @@
 On a GPU with Triton the scores are reduced where they are computed, and never written out whole; elsewhere blocks of
 them are, by plain PyTorch.
 
-Shapes: N queries, K classes, D dimension, B pool, E excluded classes in all.
+One rule for ties: among equal scores the smaller position ranks first. torch.topk promises nothing about ties. A loss
+does not notice, its gradient does: it would go to another class from one device or version to the next, most often in
+bfloat16, where ties are common.
+
+Shapes: N queries or points, K classes, R rows to score, C rows of a block, D dimension, B pool or scores of each point,
+T kept, E excluded places in all.
 """
 
 from __future__ import annotations
@@ -14,8 +19,102 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from owlmine.mining.hardest_plain import hardest_plain
+from owlmine.mining.checks import may_look
 from owlmine.mining.known import Known, flat_known
+
+
+def highest_reference(scores_NB: Tensor, count: int) -> Tensor:
+    """Positions of the ``count`` highest scores of each row, in rank order: a full stable sort."""
+    return torch.argsort(scores_NB, dim=1, descending=True, stable=True)[:, :count]
+
+
+@torch.no_grad()
+def highest(scores_NB: Tensor, count: int) -> Tensor:
+    """The same positions as ``highest_reference``, without a full sort where ``count`` is small."""
+    width = scores_NB.shape[1]
+    assert 0 <= count <= width
+    if count == 0:
+        return torch.empty(scores_NB.shape[0], 0, dtype=torch.int64, device=scores_NB.device)
+    if count == 1:
+        # Documented to return the first of several maxima.
+        return scores_NB.max(dim=1, keepdim=True).indices
+    if 2 * count > width:
+        return highest_reference(scores_NB, count)
+    # One more than asked shows whether a tie crosses the boundary.
+    values_NT, ids_NT = scores_NB.topk(count + 1, dim=1)
+    boundary_N1, next_N1 = values_NT[:, count - 1 : count], values_NT[:, count:]
+    values_NT, ids_NT = _order_ties(values_NT[:, :count], ids_NT[:, :count])
+    if may_look(scores_NB, None) and not bool((boundary_N1 == next_N1).any()):
+        return ids_NT
+    return _settle_boundary(scores_NB, values_NT, ids_NT, boundary_N1)
+
+
+def _order_ties(values_NT: Tensor, ids_NT: Tensor) -> tuple[Tensor, Tensor]:
+    """Equal values among those kept, put in the order of their positions."""
+    ids_NT, order_NT = ids_NT.sort(dim=1)
+    values_NT, order_NT = values_NT.gather(1, order_NT).sort(dim=1, descending=True, stable=True)
+    return values_NT, ids_NT.gather(1, order_NT)
+
+
+def _settle_boundary(scores_NB: Tensor, values_NT: Tensor, ids_NT: Tensor, boundary_N1: Tensor) -> Tensor:
+    """Fills the ranks whose value equals the boundary with the smallest positions that have this value."""
+    width, count = scores_NB.shape[1], values_NT.shape[1]
+    countdown_B = torch.arange(width, 0, -1, dtype=torch.int32, device=scores_NB.device)
+    tied_ids_NT = torch.where(scores_NB == boundary_N1, countdown_B, 0).topk(count, dim=1).indices
+    # Written so that NaN, which topk puts first, stays where it is and reaches the loss.
+    above_NT = ~(values_NT <= boundary_N1)
+    ranks_T = torch.arange(count, device=scores_NB.device)
+    place_NT = (ranks_T - above_NT.sum(dim=1, keepdim=True)).clamp_min(0)
+    return torch.where(above_NT, ids_NT, tied_ids_NT.gather(1, place_NT))
+
+
+# Scores held at once. Larger blocks gain nothing; N x K is never held.
+_BLOCK_SCORES = 1 << 24
+# On a CPU so many queries at a time: with some ten thousand classes their scores are looked through while still in the
+# cache.
+_CPU_QUERIES = 128
+
+
+@torch.no_grad()
+def hardest_plain(
+    queries_ND: Tensor, rows_RD: Tensor, k: int, excluded: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """The ``k`` highest scores of each query and their rows, highest first; among equal scores the smaller row.
+
+    ``excluded``: numbers of queries and rows [E] that do not count. Where fewer than ``k`` are left: -inf and -1.
+    """
+    if queries_ND.device.type == "cpu" and len(queries_ND) > _CPU_QUERIES:
+        parts = [
+            hardest_plain(queries_ND[start : start + _CPU_QUERIES], rows_RD, k, _of_queries(excluded, start))
+            for start in range(0, len(queries_ND), _CPU_QUERIES)
+        ]
+        return torch.cat([scores for scores, _ in parts]), torch.cat([places for _, places in parts])
+    num_queries, num_rows = len(queries_ND), len(rows_RD)
+    width = max(_BLOCK_SCORES // max(num_queries, 1), k)
+    scores_Nk, places_Nk = queries_ND.new_empty(num_queries, 0), queries_ND.new_empty(num_queries, 0).long()
+    for start in range(0, num_rows, width):
+        scores_NC = queries_ND @ rows_RD[start : start + width].T
+        here_E = (excluded[1] >= start) & (excluded[1] < start + width)
+        scores_NC[excluded[0][here_E], excluded[1][here_E] - start] = -torch.inf
+        best_Nk = highest(scores_NC, min(k, scores_NC.shape[1]))
+        scores_Nk = torch.cat([scores_Nk, scores_NC.gather(1, best_Nk)], dim=1)
+        places_Nk = torch.cat([places_Nk, best_Nk + start], dim=1)
+        scores_Nk, places_Nk = _best_first(scores_Nk, places_Nk, k)
+    return scores_Nk, torch.where(scores_Nk == -torch.inf, -1, places_Nk)
+
+
+def _of_queries(excluded: tuple[Tensor, Tensor], start: int) -> tuple[Tensor, Tensor]:
+    """What is excluded for the block of queries that begins there, numbered anew."""
+    here_E = (excluded[0] >= start) & (excluded[0] < start + _CPU_QUERIES)
+    return excluded[0][here_E] - start, excluded[1][here_E]
+
+
+def _best_first(scores: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Sorted by place, then stably by score: ties end with the smaller place first."""
+    places, order = places.sort(dim=1)
+    scores, best = scores.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return scores[:, :k], places.gather(1, best)[:, :k]
+
 
 MAX_KEPT = 1024
 """The largest ``k`` for which there is a kernel."""
@@ -40,7 +139,11 @@ def hardest(
     """
     _check(queries_ND, class_table_KD, k, pool)
     if queries_ND.is_cuda and k <= MAX_KEPT and len(queries_ND) and have_triton():
-        from owlmine.kernels.hardest import hardest_by_kernels, kernel_exclusions, may_choose  # Triton is optional.
+        from owlmine.mining.kernels.hardest import (  # Triton is optional.
+            hardest_by_kernels,
+            kernel_exclusions,
+            may_choose,
+        )
 
         own = kernel_exclusions(exclude)
         if may_choose(k, own):

@@ -17,6 +17,7 @@ from torch import Tensor
 import owlmine
 from owlmine.data.arrays import StringTable
 from owlmine.data.rows import Int64, SparseRows
+from owlmine.dense.retriever import Retriever
 from owlmine.errors import OwlmineError
 from owlmine.model.class_index import ClassIndex
 from owlmine.model.examples import Examples, ScoredQueries
@@ -24,7 +25,6 @@ from owlmine.model.left_out import left_out_ranks
 from owlmine.model.new_classes import CAUTION, NAME_WEIGHT, QuerySpace
 from owlmine.model.new_classifiers import FeatureEvidence, FeatureSpace
 from owlmine.model.predictor import ClassWords, Predictor
-from owlmine.model.retriever import Retriever
 from owlmine.model.wider_reranker import REACH, names_beside, wider
 
 # Of new classes in a re-ranked model, on validation points of tibkat-gnd: which share of their score by vectors counts,

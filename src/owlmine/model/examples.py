@@ -17,9 +17,9 @@ from torch import Tensor
 
 from owlmine.data.formats.block import Queries, RowLabels
 from owlmine.data.rows import Int64, SparseRows, concatenate, offsets_from_counts
+from owlmine.dense.encoder import query_batch
 from owlmine.errors import DataError, OwlmineError
 from owlmine.model.class_index import ClassIndex
-from owlmine.model.encoder import query_batch
 from owlmine.model.predictor import Predictor
 
 PLACES = 5

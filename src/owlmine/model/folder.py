@@ -19,14 +19,14 @@ from torch import Tensor
 
 import owlmine
 from owlmine.data.store import meta_checksum
+from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.errors import DataError, OwlmineError
 from owlmine.files import KnownChecksums, sha256_of, write_text
-from owlmine.model.calibration import Calibration
 from owlmine.model.folder_words import class_tensors, class_words, feature_tensors, feature_words
 from owlmine.model.predictor import Predictor
-from owlmine.model.retriever import ModelShape, Retriever
 from owlmine.model.whole_files import write_tensors
-from owlmine.rerank import DensePoints, Neighbours, Reranker
+from owlmine.rank import DensePoints, Neighbours, Reranker
+from owlmine.rank.probabilities import Calibration
 
 FORMAT_NAME = "owlmine-model"
 FORMAT_VERSION = 1

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from owlmine.data.arrays import StringTable
 from owlmine.data.text import TextVectoriser, TfIdf, TokenOptions
+from owlmine.dense.retriever import ModelShape
 from owlmine.model.predictor import ClassWords, FeatureWords
-from owlmine.model.retriever import ModelShape
 
 _STRINGS = ("bytes", "offsets")
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from owlmine.data.rows import SparseRows
-from owlmine.model.retriever import Retriever
-from owlmine.rerank.name_matches import NameMatches
+from owlmine.dense.retriever import Retriever
+from owlmine.rank.names import NameMatches
 
 NAMED = 20
 """Places for classes that names suggest."""

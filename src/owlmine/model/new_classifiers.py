@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from owlmine.data.rows import Float32, Int64, SparseRows
-from owlmine.rerank.linear_ranker import LinearRanker
-from owlmine.rerank.sparse_rows import checked_rows
+from owlmine.rank.linear import LinearRanker
+from owlmine.rank.points import checked_rows
 
 # What is left of a square from which the same square was taken, but for rounding.
 _ROUNDING = 1e-9

@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.model.named_lists import NAMED
 from owlmine.model.predictor import Predictor
-from owlmine.rerank.name_matches import NameMatches, name_weights
+from owlmine.rank.names import NameMatches, name_weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,11 @@ from owlmine.data.ingest import holds_counts
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Store
 from owlmine.data.text import TextVectoriser, TfIdf
+from owlmine.dense.encoder import query_batch
+from owlmine.dense.retriever import Retriever
 from owlmine.errors import DataError, OwlmineError
-from owlmine.evaluate.propensity import PropensityConstants, inverse_propensities, propensity_constants
+from owlmine.metrics.propensity import PropensityConstants, inverse_propensities, propensity_constants
 from owlmine.mining import hardest
-from owlmine.model.calibration import Calibration
-from owlmine.model.encoder import query_batch
 from owlmine.model.named_lists import with_named
 from owlmine.model.queries import (
     as_dense,
@@ -31,10 +31,10 @@ from owlmine.model.queries import (
     checked_k,
     described,
 )
-from owlmine.model.retriever import Retriever
 from owlmine.model.tail import SHORTLIST, lifted_order
-from owlmine.rerank.name_matches import rarities
-from owlmine.rerank.reranker import Reranker
+from owlmine.rank.names import rarities
+from owlmine.rank.probabilities import Calibration
+from owlmine.rank.reranker import Reranker
 
 # Queries encoded and scored at once; fewer where a query is as wide as all features (the linear model).
 _BLOCK_ROWS = 1024

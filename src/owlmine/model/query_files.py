@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from owlmine.data.formats.array_files import NpzMatrix, dense_queries
 from owlmine.data.formats.block import Notes, PointReader, Queries
-from owlmine.data.formats.line_files import line_texts
 from owlmine.data.formats.sparse_files import LabelledReader, MatrixFile, SvmlightReader
+from owlmine.data.formats.tables import line_texts
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Store, is_store
 from owlmine.data.streams import ArrivingLines, ByteSource, LineSource, decoded_lines, line_blocks, plain_name

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from owlmine.data.formats import tables
-from owlmine.data.formats.block import Notes
-from owlmine.data.formats.label_cells import BadCellError, text_of
+from owlmine.data.formats.block import BadCellError, Notes, text_of
 from owlmine.data.streams import ArrivingLines, LineSource
 
 DEFAULT_ID = "id"

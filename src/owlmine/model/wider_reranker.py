@@ -14,7 +14,7 @@ from owlmine.model.examples import ScoredQueries
 from owlmine.model.new_classifiers import FeatureEvidence, with_classifiers
 from owlmine.model.new_names import NameEvidence
 from owlmine.model.predictor import Predictor
-from owlmine.rerank.reranker import Reranker
+from owlmine.rank.reranker import Reranker
 
 # On validation points of tibkat-gnd.
 REACH = 1.5

@@ -1,13 +1,9 @@
-"""The terms of the generalisation bounds (paper, Theorems 5 and 6).
+"""Margins of retrieval (paper, section 4.1): ρ_h(x, y) = h_y(x) - h^{-y}_[k](x).
 
-With probability 1 - δ, risk <= empirical risk + Õ(min(gaussian, rademacher)) + deviation, where
+A class is retrieved when its margin is above 0. Where scores tie at the k-th place none of the tied classes counts
+as retrieved (the paper's footnote), so fewer than k may be.
 
-        gaussian                             rademacher                   deviation
-POWL    L (‖θ‖₂ K 𝔊_completed + ‖θ‖₁ 𝔊_S)    2 L ‖θ‖₁ sqrt(K) ℜ_worst     3 ‖θ‖₁ Φ sqrt(log(2/δ) / 2n)
-BOWL    L (‖θ‖₂ K 𝔊_completed + 𝔊_S)         L (‖θ‖₁ + 1) sqrt(K) ℜ_worst 3 (1 + ‖θ‖₁) Φ sqrt(log(2/δ) / 2n)
-
-Õ hides constants and powers of logarithms, so the first two terms compare one theta with another; they do not
-bound a risk by a number. The paper prints ‖θ‖₁ Φ for BOWL's range, which leaves out φ(v_y).
+Legend: N points, K classes.
 """
 
 from __future__ import annotations
@@ -15,9 +11,56 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from owlmine.losses.checks import Kind, check_options
-from owlmine.theory.norms import theta_norms
-from owlmine.theory.weights import Vector, check_k
+import torch
+from torch import Tensor
+
+from owlmine.losses.inputs import Kind, check_options, check_scores
+from owlmine.losses.surrogates import Ramp
+from owlmine.mining.checks import check_class_ids
+from owlmine.theory.weights import Vector, check_k, theta_norms
+
+
+def margins(scores_NK: Tensor, positives_N: Tensor, *, k: int) -> Tensor:
+    """ρ_h of each point: the positive's score less the k-th highest of the others."""
+    check_scores("scores", scores_NK, ndim=2, validate=None)
+    num_points, num_classes = scores_NK.shape
+    check_k(k, num_classes=num_classes)
+    check_class_ids("positives", positives_N, shape=(num_points,), num_classes=num_classes, validate=None)
+    positives_N1 = positives_N.to(torch.int64)[:, None]
+    others_NK = scores_NK.scatter(1, positives_N1, -math.inf)
+    return scores_NK.gather(1, positives_N1)[:, 0] - others_NK.topk(k, dim=1).values[:, -1]
+
+
+def margin_risk(margins_N: Tensor, *, rho: float = 0.0) -> float:
+    """The share of points with ρ_h <= ``rho``; at 0 this is the empirical retrieval risk."""
+    if not 0 <= rho < math.inf:
+        raise ValueError(f"rho: given {rho}; wanted a finite number >= 0")
+    return float((_some(margins_N) <= rho).to(torch.float64).mean())
+
+
+def ramp_risk(margins_N: Tensor, *, rho: float) -> float:
+    """The mean ramp loss, between the margin risks at 0 and at ``rho``: 1[u <= 0] <= φ(u) <= 1[u <= ρ]."""
+    return float(Ramp(rho)(_some(margins_N).to(torch.float64)).mean())
+
+
+def _some(margins_N: Tensor) -> Tensor:
+    if margins_N.ndim != 1 or len(margins_N) == 0 or bool(margins_N.isnan().any()):
+        raise ValueError(
+            f"margins: given shape {tuple(margins_N.shape)}; wanted one number per point, none of them NaN"
+        )
+    return margins_N
+
+
+# The terms of the generalisation bounds (paper, Theorems 5 and 6).
+#
+# With probability 1 - δ, risk <= empirical risk + Õ(min(gaussian, rademacher)) + deviation, where
+#
+#         gaussian                             rademacher                   deviation
+# POWL    L (‖θ‖₂ K 𝔊_completed + ‖θ‖₁ 𝔊_S)    2 L ‖θ‖₁ sqrt(K) ℜ_worst     3 ‖θ‖₁ Φ sqrt(log(2/δ) / 2n)
+# BOWL    L (‖θ‖₂ K 𝔊_completed + 𝔊_S)         L (‖θ‖₁ + 1) sqrt(K) ℜ_worst 3 (1 + ‖θ‖₁) Φ sqrt(log(2/δ) / 2n)
+#
+# Õ hides constants and powers of logarithms, so the first two terms compare one theta with another; they do not
+# bound a risk by a number. The paper prints ‖θ‖₁ Φ for BOWL's range, which leaves out φ(v_y).
 
 
 @dataclass(frozen=True)

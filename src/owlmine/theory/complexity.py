@@ -1,14 +1,10 @@
-"""Complexities of linear scorers h_y(x) = w_y · x with ‖W‖_F <= Λ, W holding one row per class (paper, section 4).
+"""How fast an ordered loss can change with its scores (paper, Lemma 7).
 
-For such scorers the supremum has a closed form, by Cauchy-Schwarz: over a set S of pairs (x, y) with random signs or
-Gaussians g,
+|ℓ(v, y) - ℓ(u, y)| <= scores_l2 ‖v - u‖₂ + positive |v_y - u_y|     and     <= scores_linf ‖v - u‖_∞
 
-    complexity = (Λ / |S|) E ‖Σ_(x,y) g_(x,y) x e_yᵀ‖_F  <=  (Λ / |S|) sqrt(Σ_(x,y) ‖x‖²).
-
-The expectation is estimated by Monte Carlo. It is at least sqrt(2/π) (Gaussian) or sqrt(1/2) (signs) of that bound.
-Queries that occur twice count twice, so the label completion of n points has nK pairs.
-
-Legend: N points, D features, R repetitions.
+        scores_l2   positive   scores_linf         L: Lipschitz constant of φ
+POWL    L ‖θ‖₂      L ‖θ‖₁     2 L ‖θ‖₁
+BOWL    L ‖θ‖₂      L          L (‖θ‖₁ + 1)
 """
 
 from __future__ import annotations
@@ -20,7 +16,51 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from owlmine.theory.weights import Float64
+from owlmine.losses.inputs import Kind, check_options
+from owlmine.losses.surrogates import Surrogate, surrogate
+from owlmine.theory.weights import Float64, Vector, theta_norms
+
+
+@dataclass(frozen=True)
+class LipschitzConstants:
+    scores_l2: float
+    positive: float
+    scores_linf: float
+
+
+def lipschitz_constants(
+    theta: Vector, *, kind: Kind, phi: str | Surrogate = "hinge", score_bound: float | None = None
+) -> LipschitzConstants:
+    """Lemma 7 for scores in [-``score_bound``, ``score_bound``], or anywhere if that is None.
+
+    Without a bound on the scores the squared hinge and the exponential have no finite constant.
+    """
+    check_options(kind, "mean")
+    if score_bound is not None and not score_bound > 0:
+        raise ValueError(f"score_bound: given {score_bound}; wanted a positive number")
+    norms, chosen = theta_norms(theta), surrogate(phi)
+    if score_bound is None:
+        steepest = chosen.lipschitz()
+    else:
+        # POWL takes φ at differences of two scores, BOWL at scores.
+        reach = 2 * score_bound if kind == "powl" else score_bound
+        steepest = chosen.lipschitz(-reach, reach)
+    if kind == "powl":
+        return LipschitzConstants(steepest * norms.l2, steepest * norms.l1, 2 * steepest * norms.l1)
+    return LipschitzConstants(steepest * norms.l2, steepest, steepest * (norms.l1 + 1))
+
+
+# Complexities of linear scorers h_y(x) = w_y · x with ‖W‖_F <= Λ, W holding one row per class (paper, section 4).
+#
+# For such scorers the supremum has a closed form, by Cauchy-Schwarz: over a set S of pairs (x, y) with random signs or
+# Gaussians g,
+#
+#     complexity = (Λ / |S|) E ‖Σ_(x,y) g_(x,y) x e_yᵀ‖_F  <=  (Λ / |S|) sqrt(Σ_(x,y) ‖x‖²).
+#
+# The expectation is estimated by Monte Carlo. It is at least sqrt(2/π) (Gaussian) or sqrt(1/2) (signs) of that bound.
+# Queries that occur twice count twice, so the label completion of n points has nK pairs.
+#
+# Legend: N points, D features, R repetitions.
 
 
 @dataclass(frozen=True)

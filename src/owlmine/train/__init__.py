@@ -6,14 +6,14 @@ from pathlib import Path
 
 from owlmine.data.datasets import open_dataset
 from owlmine.data.store import Store
+from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
-from owlmine.model.device import choose_device
 from owlmine.model.predictor import Predictor
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.composed import ComposedRun
 from owlmine.train.composition import composition, without_open_sizes
 from owlmine.train.event_file import require_tensorboard
 from owlmine.train.finite import NotFinite, require_workable_values
-from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Progress, Reporter
 from owlmine.train.reporters import SilentReporter
 from owlmine.train.run_folder import check_folder, finished_before

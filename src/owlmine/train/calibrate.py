@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from owlmine.data.rows import Float32, Int64, SparseRows
-from owlmine.evaluate import RankingMetrics
-from owlmine.evaluate.hits import find_hits
-from owlmine.model.calibration import DEPTH, Calibration
+from owlmine.metrics import RankingMetrics
+from owlmine.metrics.hits import find_hits
 from owlmine.model.predictor import Predictor
+from owlmine.rank.probabilities import DEPTH, Calibration
 from owlmine.train.validate import ValidationPart, cutoffs, precisions
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import owlmine
 from owlmine.data.store import Store
-from owlmine.model.device import choose_device
+from owlmine.dense.retriever import ModelShape
+from owlmine.device import choose_device
 from owlmine.model.predictor import Predictor
-from owlmine.model.retriever import ModelShape
-from owlmine.rerank import Reranker
+from owlmine.rank import Reranker
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.composition import without_open_sizes
-from owlmine.train.options import TrainOptions
 from owlmine.train.run_folder import recipe
 
 

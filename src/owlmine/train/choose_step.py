@@ -9,11 +9,11 @@ from torch import Tensor
 
 from owlmine.data.rows import Int64
 from owlmine.data.store import Split
+from owlmine.dense.objective import PoolObjective
+from owlmine.dense.retriever import Retriever
+from owlmine.dense.step import TrainingStep
 from owlmine.mining.hardest_classes import have_triton
-from owlmine.model.retriever import Retriever
-from owlmine.train.objective import PoolObjective
-from owlmine.train.options import TrainOptions
-from owlmine.train.step import TrainingStep
+from owlmine.recipe.options import TrainOptions
 
 
 class Step(Protocol):
@@ -51,7 +51,7 @@ class HostStep:
 def choose_step(model: Retriever, options: TrainOptions, split: Split, tell: Callable[[str], None]) -> Step:
     """By kernels where the device has them and they can do what the options ask; ``tell`` says why not."""
     if model.device.type == "cuda" and options.kernels and have_triton():
-        from owlmine.train.fused_step import FusedStep, why_not_fused  # Triton is an optional part.
+        from owlmine.dense.fused_step import FusedStep, why_not_fused  # Triton is an optional part.
 
         reason = why_not_fused(model, options, split)
         if reason is None:

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from owlmine.data.store import Store
+from owlmine.dense.retriever import join_models
 from owlmine.errors import OwlmineError
 from owlmine.files import remove_unfinished, write_text
 from owlmine.model.folder import save_model
-from owlmine.model.heads import join_models
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
-from owlmine.rerank import Reranker
+from owlmine.rank import Reranker
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.calibrate import fit_calibration, precision_of, rank_points
 from owlmine.train.card import model_card
 from owlmine.train.choose_mix import Mix
 from owlmine.train.composition import Composition
 from owlmine.train.event_file import FOLDER
 from owlmine.train.fit_reranker import RerankerFit
-from owlmine.train.options import TrainOptions
 from owlmine.train.progress import Reporter
 from owlmine.train.reporters import SilentReporter
 from owlmine.train.run_folder import (

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from owlmine.train.options import SINGLE_DIM, SINGLE_EPOCHS, TrainOptions
+from owlmine.recipe.options import SINGLE_DIM, SINGLE_EPOCHS, TrainOptions
 
 Number = TypeVar("Number", int, float)
 

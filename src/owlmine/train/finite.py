@@ -7,9 +7,9 @@ import torch
 
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Batch, Store
+from owlmine.dense.encoder import query_batch
+from owlmine.dense.retriever import Retriever
 from owlmine.errors import DataError, OwlmineError
-from owlmine.model.encoder import query_batch
-from owlmine.model.retriever import Retriever
 
 # Looked at together: the mask of a whole table would be a quarter of it.
 _BLOCK_ROWS = 1 << 16

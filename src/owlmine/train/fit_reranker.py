@@ -15,10 +15,10 @@ from torch import Tensor
 
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Split
-from owlmine.mining.rough_search import RoughSearch
-from owlmine.model.encoder import query_batch
+from owlmine.dense.encoder import query_batch
+from owlmine.index.rough import RoughSearch
 from owlmine.model.predictor import Predictor
-from owlmine.rerank import (
+from owlmine.rank import (
     DensePoints,
     LinearOptions,
     LinearRanker,
@@ -29,8 +29,8 @@ from owlmine.rerank import (
     SparsePoints,
     train_linear,
 )
-from owlmine.rerank.dense_points import first_head
-from owlmine.rerank.neighbours import Points
+from owlmine.rank.neighbours import Points
+from owlmine.rank.points import first_head
 from owlmine.train.choose_mix import Evidence, Mix, choose_mix, usual_mix
 from owlmine.train.composition import Composition
 from owlmine.train.heartbeat import Heartbeat

@@ -13,12 +13,12 @@ import numpy as np
 
 from owlmine.data.rows import Float32, SparseRows
 from owlmine.data.store import Batch
-from owlmine.evaluate import inverse_propensities
-from owlmine.evaluate.hits import find_hits
-from owlmine.model.encoder import query_batch
+from owlmine.dense.encoder import query_batch
+from owlmine.metrics import inverse_propensities
+from owlmine.metrics.hits import find_hits
 from owlmine.model.named_lists import with_named
 from owlmine.model.predictor import Predictor
-from owlmine.rerank import LinearRanker, NameMatches, Neighbours
+from owlmine.rank import LinearRanker, NameMatches, Neighbours
 from owlmine.train.choose_mix import Evidence, Shortlists
 
 # Training points below which there are no propensities.

@@ -14,14 +14,14 @@ from typing import Any
 
 import owlmine
 from owlmine.data.store import Store
+from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
 from owlmine.files import is_unfinished, remove_unfinished, write_text
-from owlmine.model.device import choose_device
 from owlmine.model.folder import load
 from owlmine.model.predictor import Predictor
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.best import BestWeights
 from owlmine.train.checkpoint import Checkpoints
-from owlmine.train.options import TrainOptions
 
 MEMBERS = "members"
 """The folder of the models that a composed one is made of, while it is unfinished."""

@@ -13,12 +13,15 @@ from torch import Tensor
 from owlmine.data.batches import Batches
 from owlmine.data.rows import Int64
 from owlmine.data.store import Store
+from owlmine.dense.pool_growth import LOOK_EVERY, PoolGrowth, pool_growth
+from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.dense.step import rate_factor
+from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
 from owlmine.files import remove_unfinished, write_text
-from owlmine.model.device import choose_device
 from owlmine.model.folder import save_model
 from owlmine.model.predictor import ClassWords, FeatureWords, Predictor
-from owlmine.model.retriever import ModelShape, Retriever
+from owlmine.recipe.options import TrainOptions
 from owlmine.train.best import BestWeights
 from owlmine.train.calibrate import fit_calibration, rank_points
 from owlmine.train.card import model_card
@@ -26,9 +29,6 @@ from owlmine.train.checkpoint import Checkpoint, Checkpoints, FoundCheckpoint
 from owlmine.train.choose_step import choose_step
 from owlmine.train.event_file import FOLDER, EventFile
 from owlmine.train.finite import NotFinite, first_not_finite, has_directions, num_without_direction
-from owlmine.train.optimizers import rate_factor
-from owlmine.train.options import TrainOptions
-from owlmine.train.pool_growth import LOOK_EVERY, PoolGrowth, pool_growth
 from owlmine.train.progress import Clock, Progress, Reporter, RunSize
 from owlmine.train.run_folder import recipe, remove_working_files, require_run_of, run_description, running_in
 from owlmine.train.stopping import Stopped, StopSignal

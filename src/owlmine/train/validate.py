@@ -9,9 +9,9 @@ import numpy as np
 
 from owlmine.data.rows import Int64
 from owlmine.data.store import Batch, Split, Store
-from owlmine.evaluate import RankingMetrics
-from owlmine.model.encoder import query_batch
-from owlmine.model.retriever import Retriever
+from owlmine.dense.encoder import query_batch
+from owlmine.dense.retriever import Retriever
+from owlmine.metrics import RankingMetrics
 
 _MAX_POINTS = 5_000
 _BLOCK_ROWS = 1024

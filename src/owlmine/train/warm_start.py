@@ -9,9 +9,9 @@ import torch
 
 from owlmine.data.rows import Int64
 from owlmine.data.store import Split
-from owlmine.model.encoder import query_batch
-from owlmine.model.retriever import Retriever
-from owlmine.model.row_table import scale_to_unit
+from owlmine.dense.encoder import query_batch
+from owlmine.dense.retriever import Retriever
+from owlmine.dense.row_table import scale_to_unit
 
 _BLOCK_ROWS = 4096
 

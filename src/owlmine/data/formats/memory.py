@@ -9,8 +9,17 @@ import numpy as np
 from scipy import sparse
 
 from owlmine.data.formats.array_files import check_dense, check_rows, to_float32
-from owlmine.data.formats.block import BLOCK_ROWS, Block, Notes, Queries, QueryKind, RowLabels
-from owlmine.data.formats.label_cells import BadCellError, label_of, shown
+from owlmine.data.formats.block import (
+    BLOCK_ROWS,
+    BadCellError,
+    Block,
+    Notes,
+    Queries,
+    QueryKind,
+    RowLabels,
+    label_of,
+    shown,
+)
 from owlmine.data.rows import SparseRows, offsets_from_counts
 from owlmine.errors import DataError
 

@@ -14,8 +14,7 @@ from typing import TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from owlmine.losses.checks import Reduction, reduce
-from owlmine.losses.pool_inputs import check_form
+from owlmine.losses.inputs import Reduction, check_form, reduce
 
 
 class CommonOptions(TypedDict, total=False):

@@ -9,7 +9,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from owlmine.losses.checks import reduce
+from owlmine.losses.inputs import reduce
 from owlmine.losses.modules.base import ClassLoss, CommonOptions, PoolLoss, ScaledLoss
 from owlmine.losses.modules.softmax import check_width
 from owlmine.losses.multi_positive import (
@@ -19,8 +19,8 @@ from owlmine.losses.multi_positive import (
     multi_positive_softmax_loss,
 )
 from owlmine.losses.one_vs_all import one_vs_all_loss, pooled_one_vs_all_loss
-from owlmine.losses.sampled_softmax import uniform_log_q
 from owlmine.losses.semi_hard import check_margin, semi_hard_loss
+from owlmine.losses.softmax import uniform_log_q
 
 
 class OneVsAll(ClassLoss):

@@ -11,7 +11,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from owlmine.losses.checks import Kind, check_options
+from owlmine.losses.inputs import Kind, check_options
 from owlmine.losses.members import OrderedLoss
 from owlmine.losses.mined import mined_loss
 from owlmine.losses.modules.base import ClassLoss, CommonOptions, PoolLoss

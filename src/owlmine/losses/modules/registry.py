@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from owlmine.losses.checks import Kind, Reduction
+from owlmine.losses.inputs import Kind, Reduction
 from owlmine.losses.members import top_k_loss
 from owlmine.losses.modules.base import CommonOptions, ScaledLoss
 from owlmine.losses.modules.baselines import (

@@ -9,11 +9,10 @@ from typing import Unpack, get_args
 
 from torch import Tensor
 
-from owlmine.losses.checks import reduce
+from owlmine.losses.inputs import reduce
 from owlmine.losses.mined_softmax import Tail, mined_softmax_loss, stratified_softmax_loss
 from owlmine.losses.modules.base import ClassLoss, CommonOptions, PoolLoss, ScaledLoss
-from owlmine.losses.sampled_softmax import sampled_softmax_loss, uniform_log_q
-from owlmine.losses.softmax import softmax_loss
+from owlmine.losses.softmax import sampled_softmax_loss, softmax_loss, uniform_log_q
 
 
 class FullSoftmax(ClassLoss):

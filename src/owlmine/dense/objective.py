@@ -1,0 +1,264 @@
+"""The loss of a batch: which classes are scored, and which of the scores carry gradients.
+
+A loss that mines needs only its few hardest negatives: the pool is scored without gradient, the hardest are found, and
+the positive and those are scored once more with gradient. A loss in which the whole pool counts scores it once, with
+gradient; a loss over all classes scores all.
+
+Memory: N x B scores (N x K for losses over all classes), B rows of the class table, and for the kept negatives
+N x (T + 1) rows.
+
+Shapes: N points, K classes, B pool, W classes of the shared pool, T kept, U distinct rows, D dimension, P labels of a
+batch.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from owlmine.data.rows import SparseRows
+from owlmine.dense.pool_mining import PoolMiner
+from owlmine.dense.row_table import RowTable
+from owlmine.losses import RankWeights, power_law, top_k
+from owlmine.losses.modules import ClassLoss, MinedLoss, PoolLoss, ScaledLoss
+from owlmine.losses.modules.registry import LOSSES, LossSetting
+from owlmine.losses.modules.softmax import MinedSoftmax
+from owlmine.mining import BatchPool, draw_batch_pool, draw_pools, known_in_batch_pool, known_in_pools
+from owlmine.recipe.options import MAX_POOL, TrainOptions
+from owlmine.recipe.suited_settings import suited_setting
+
+# Numbers of gathered rows held at a time, unless the pool of a single point has more.
+_BLOCK_NUMBERS = 1 << 24
+
+
+class PointPoolObjective:
+    """A loss on the ``kept`` hardest of a pool of each point's own. Not for losses in which the whole pool counts:
+    their gradients would want the rows of all pools at once."""
+
+    def __init__(self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int, exclude_known: bool) -> None:
+        self._loss, self._classes, self._exclude_known = loss, classes, exclude_known
+        self.pool_size, self.kept = pool_size, kept
+
+    @property
+    def loss(self) -> PoolLoss:
+        return self._loss
+
+    def __call__(
+        self, queries_ND: Tensor, positives_N: Tensor, labels: SparseRows, generator: torch.Generator
+    ) -> Tensor:
+        ids_NB = draw_pools(
+            positives_N,
+            num_classes=len(self._classes),
+            pool_size=self.pool_size,
+            generator=generator,
+            validate=False,
+        )
+        hidden_NB = self._known(ids_NB, labels) if self._exclude_known else None
+        places_NT = self._hardest_places(queries_ND.detach(), ids_NB, hidden_NB)
+        hidden_NT = None if hidden_NB is None else hidden_NB.gather(1, places_NT)
+        scores = self._classes.dots(queries_ND, torch.cat([positives_N[:, None], ids_NB.gather(1, places_NT)], dim=1))
+        return self._loss.of_each_point(scores[:, 0], scores[:, 1:], hidden_NT)
+
+    def _known(self, ids_NB: Tensor, labels: SparseRows) -> Tensor:
+        offsets = torch.from_numpy(labels.offsets).to(ids_NB.device)
+        ids = torch.from_numpy(labels.indices.astype("int64")).to(ids_NB.device)
+        return known_in_pools(ids_NB, (offsets, ids), num_classes=len(self._classes), validate=False)
+
+    @torch.no_grad()
+    def _hardest_places(self, queries_ND: Tensor, ids_NB: Tensor, hidden_NB: Tensor | None) -> Tensor:
+        """[N, T] places in each point's pool, hardest first; hidden ones only where nothing else is left."""
+        block = max(_BLOCK_NUMBERS // (self.pool_size * self._classes.dim), 1)
+        found = []
+        for start in range(0, len(ids_NB), block):
+            points = slice(start, start + block)
+            rows = self._classes.weight.index_select(0, ids_NB[points].reshape(-1))
+            rows_NBD = rows.reshape(-1, self.pool_size, self._classes.dim)
+            scores_NB = torch.bmm(rows_NBD, queries_ND[points, :, None])[:, :, 0]
+            if hidden_NB is not None:
+                scores_NB.masked_fill_(hidden_NB[points], -torch.inf)
+            found.append(scores_NB.topk(self.kept, dim=1).indices)
+        return torch.cat(found)
+
+
+# What a pool costs on two cores grows with it; what it brings flattens out.
+_CPU_POOL = 4096
+# The hardest of nearly all classes is often one that is relevant and was not marked: a pool of an eighth does better.
+_POOL_SHARE = 8
+
+
+class Objective(Protocol):
+    """Losses [N] of queries [N, D] with these positives [N]; ``labels`` are all known labels of the points."""
+
+    @property
+    def loss(self) -> ScaledLoss: ...
+
+    def __call__(
+        self, queries_ND: Tensor, positives_N: Tensor, labels: SparseRows, generator: torch.Generator
+    ) -> Tensor: ...
+
+
+class PoolObjective:
+    """A loss on a pool that the batch shares. ``kept`` is how many of the hardest it looks at, None for all."""
+
+    def __init__(
+        self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int | None, exclude_known: bool
+    ) -> None:
+        self._loss, self.kept, self.pool_size = loss, kept, pool_size
+        self._classes, self._exclude_known = classes, exclude_known
+        self._mine = None if kept is None else PoolMiner(classes, kept=kept)
+
+    @property
+    def loss(self) -> PoolLoss:
+        return self._loss
+
+    def __call__(
+        self, queries_ND: Tensor, positives_N: Tensor, labels: SparseRows, generator: torch.Generator
+    ) -> Tensor:
+        pool = draw_batch_pool(
+            positives_N,
+            num_classes=len(self._classes),
+            pool_size=self.pool_size,
+            generator=generator,
+            validate=False,
+        )
+        if self._mine is None:
+            return self._score_all(queries_ND, positives_N, pool, self._mask(pool, labels))
+        places_NT, hidden_NT = self._mine(queries_ND, pool, labels if self._exclude_known else None)
+        scores_NT = self._classes.dots(queries_ND, torch.cat([positives_N[:, None], pool.shared_ids[places_NT]], dim=1))
+        return self._loss.of_each_point(scores_NT[:, 0], scores_NT[:, 1:], hidden_NT)
+
+    def _score_all(self, queries_ND: Tensor, positives_N: Tensor, pool: BatchPool, mask_NW: Tensor) -> Tensor:
+        # One read for pool and positives together, so that a class that is both has one gradient.
+        rows_UD, places = self._classes.read(torch.cat([pool.shared_ids, positives_N]))
+        scores_NU = queries_ND @ rows_UD.T
+        width = len(pool.shared_ids)
+        positive_N = scores_NU.gather(1, places[width:, None])[:, 0]
+        return self._loss.of_each_point(positive_N, scores_NU.index_select(1, places[:width]), mask_NW)
+
+    def _mask(self, pool: BatchPool, labels: SparseRows) -> Tensor:
+        if not self._exclude_known:
+            return pool.mask()
+        return known_in_batch_pool(pool, padded_labels(labels, pool.shared_ids.device))
+
+
+class ClassObjective:
+    """A loss on the scores of all classes."""
+
+    def __init__(self, loss: ClassLoss, classes: RowTable, *, exclude_known: bool) -> None:
+        self._loss, self._classes, self._exclude_known = loss, classes, exclude_known
+
+    @property
+    def loss(self) -> ScaledLoss:
+        return self._loss
+
+    def __call__(
+        self, queries_ND: Tensor, positives_N: Tensor, labels: SparseRows, generator: torch.Generator
+    ) -> Tensor:
+        del generator
+        everything = torch.arange(len(self._classes), device=positives_N.device)
+        scores_NK = queries_ND @ self._classes.read_distinct(everything).T
+        if self._exclude_known:
+            hide_known(scores_NK, positives_N, labels)
+        return self._loss.of_each_point(scores_NK, positives_N)
+
+
+@torch.no_grad()
+def hide_known(scores_NK: Tensor, positives_N: Tensor, labels: SparseRows) -> None:
+    """Makes the labels of each point, but for its positive, so low that they do not count, in place.
+
+    Every loss here falls to 0, and so does its derivative, as the score of a negative falls. That is why autograd need
+    not know, and no second N x K matrix is made. Lowest finite numbers, not -inf: 0 x inf would reach a learned scale.
+    """
+    device = scores_NK.device
+    rows_P = torch.from_numpy(labels.row_ids).to(device)
+    ids_P = torch.from_numpy(labels.indices.astype("int64")).to(device)
+    is_positive_P = positives_N[rows_P] == ids_P
+    # Room for the scale, and for sums of a few.
+    low = torch.finfo(scores_NK.dtype).min / 2**40
+    scores_NK.index_put_((rows_P, ids_P), torch.where(is_positive_P, scores_NK[rows_P, ids_P], low))
+
+
+def padded_labels(labels: SparseRows, device: torch.device) -> Tensor:
+    """[N, most labels] class ids, -1 where a point has fewer."""
+    rows, counts = torch.from_numpy(labels.row_ids), torch.from_numpy(labels.counts)
+    padded = torch.full((len(labels), max(int(counts.max()), 1)), -1)
+    starts = torch.from_numpy(labels.offsets[:-1])
+    padded[rows, torch.arange(len(rows)) - starts[rows]] = torch.from_numpy(labels.indices.astype("int64"))
+    return padded.to(device)
+
+
+def pool_size_for(options: TrainOptions, *, num_classes: int, device: torch.device) -> int:
+    """The pool asked for, or what suits the device."""
+    if options.pool > num_classes - 1:
+        raise ValueError(
+            f"pool is {options.pool}; wanted at most {num_classes - 1}, all of {num_classes} classes but the positive"
+        )
+    most = MAX_POOL if device.type == "cuda" else _CPU_POOL
+    return options.pool or min(most, max(num_classes // _POOL_SHARE, 256, options.top), num_classes - 1)
+
+
+def make_objective(options: TrainOptions, classes: RowTable) -> Objective:
+    """The loss that the options name, on this class table."""
+    pool_size = pool_size_for(options, num_classes=len(classes), device=classes.weight.device)
+    entry = LOSSES[options.loss]
+    # What suits the loss may be more than few classes can give; a number that somebody chose may not.
+    if pool_size < options.top != suited_setting(options.loss).top:
+        raise ValueError(f"top is {options.top}; wanted at most the pool of {pool_size}")
+    kept = min(options.top, pool_size)
+
+    setting = LossSetting(
+        num_classes=len(classes),
+        pool_size=pool_size,
+        kept=kept,
+        phi=options.surrogate,
+        scale=options.scale,
+        learn_scale=options.learn_scale,
+        reduction="none",
+    )
+    built = entry.build(setting).to(classes.weight.device)
+    # A loss that refuses scores which are not numbers could tell neither the step nor what to do about it.
+    built.validate = False
+    if entry.inputs == "classes":
+        if options.pool_start:
+            raise ValueError(f"pool_start is {options.pool_start}; wanted 0 with a loss over all classes")
+        if not options.shared_pool:
+            raise ValueError("shared_pool is off; wanted it on with a loss over all classes")
+        return ClassObjective(cast(ClassLoss, built), classes, exclude_known=options.exclude_known)
+    return _pool_objective(options, cast(PoolLoss, built), classes, pool_size=pool_size)
+
+
+def _pool_objective(options: TrainOptions, loss: PoolLoss, classes: RowTable, *, pool_size: int) -> Objective:
+    kept = None
+    if options.loss in ("bowl", "powl"):
+        weights = _rank_weights(options, pool_size)
+        kept = len(weights.prefix) if weights.tail == 0 else None
+        # Of a mined pool only the kept reach the loss.
+        own = weights if kept is None else RankWeights(weights.prefix, 0.0, kept)
+        assert isinstance(loss, MinedLoss)
+        loss.weights = own
+    elif isinstance(loss, MinedSoftmax):
+        kept = min(options.top, pool_size)
+    if not options.shared_pool:
+        if kept is None:
+            raise ValueError(
+                "shared_pool is off; wanted a loss that mines (bowl, powl or mined-softmax, without a tail)"
+            )
+        return PointPoolObjective(loss, classes, pool_size=pool_size, kept=kept, exclude_known=options.exclude_known)
+    if options.pool_start:
+        if kept is None:
+            raise ValueError(f"pool_start is {options.pool_start}; wanted 0 with a loss in which the whole pool counts")
+        if options.pool_start > pool_size:
+            raise ValueError(f"pool_start is {options.pool_start}; wanted at most the pool of {pool_size}")
+    return PoolObjective(
+        loss, classes, pool_size=options.pool_start or pool_size, kept=kept, exclude_known=options.exclude_known
+    )
+
+
+def _rank_weights(options: TrainOptions, pool_size: int) -> RankWeights:
+    if options.power:
+        weights = power_law(options.power, pool_size=pool_size, kept=options.top)
+    else:
+        weights = top_k(options.top, pool_size=pool_size)
+    return weights.with_tail(options.tail) if options.tail else weights

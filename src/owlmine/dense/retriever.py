@@ -1,0 +1,165 @@
+"""Encoder and class table: scores, and the best classes of a query.
+
+Shapes: N points, K classes, D dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from owlmine.dense.encoder import Encoder, IdentityEncoder, QueryBatch
+from owlmine.dense.row_table import RowTable, random_rows
+from owlmine.mining import hardest
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What must be known to build a model: the paper's is ``dim=512, depth=1, kind="embedding"``."""
+
+    num_features: int
+    num_classes: int
+    dense: bool = False
+    """Whether queries are dense vectors."""
+    kind: str = "embedding"
+    """``embedding``: unit vectors of queries and classes. ``linear``: scores linear in the query, no hidden layer."""
+    dim: int = 512
+    depth: int = 1
+    """Linear maps behind the table."""
+    heads: int = 1
+    """Models side by side, each with its share of the dimension (``join_models``)."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_features", "num_classes", "dim", "depth", "heads"):
+            if type(getattr(self, name)) is not int:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted a whole number")
+        checks = (
+            ("dense", isinstance(self.dense, bool), "true or false"),
+            ("num_features", self.num_features >= 1, "1 or more"),
+            ("num_classes", self.num_classes >= 2, "2 or more"),
+            ("kind", self.kind in ("embedding", "linear"), "embedding or linear"),
+            ("dim", self.dim >= 1, "1 or more"),
+            ("depth", 0 <= self.depth <= 8, "0 to 8"),
+            ("heads", self.heads >= 1 and self.dim % self.heads == 0, "1 or more, a divisor of dim"),
+            ("heads", self.heads == 1 or self.kind == "embedding", "1 for a linear model"),
+        )
+        for name, good, wanted in checks:
+            if not good:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted {wanted}")
+
+    @property
+    def num_parameters(self) -> int:
+        if self.kind == "linear":
+            return self.num_classes * self.num_features
+        return self.dim * (self.num_features + self.depth * self.dim // self.heads + self.num_classes)
+
+    @property
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """What ``Retriever.tensors`` has for such a model."""
+        if self.kind == "linear":
+            return {"classes": (self.num_classes, self.num_features)}
+        maps = {f"map.{number}": (self.dim, self.dim // self.heads) for number in range(self.depth)}
+        return {"table": (self.num_features, self.dim), **maps, "classes": (self.num_classes, self.dim)}
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Retriever(nn.Module):
+    """v_y(x) = <encoder(x), c_y>."""
+
+    encoder: Encoder | IdentityEncoder
+
+    def __init__(self, shape: ModelShape, encoder: Encoder | IdentityEncoder, classes_KD: Tensor) -> None:
+        super().__init__()
+        self.shape, self.encoder = shape, encoder
+        self.classes = RowTable(classes_KD, unit_rows=shape.kind == "embedding")
+
+    @classmethod
+    def new(cls, shape: ModelShape, *, seed: int, device: torch.device | str = "cpu") -> Retriever:
+        """Random unit vectors (embedding), or a class table of zeros (linear: the problem is convex)."""
+        if shape.heads > 1:
+            raise ValueError(f"heads is {shape.heads}; wanted 1: models are trained one by one and then joined")
+        device = torch.device(device)
+        generator = torch.Generator(device).manual_seed(seed)
+        if shape.kind == "linear":
+            table = torch.zeros(shape.num_classes, shape.num_features, device=device)
+            return cls(shape, IdentityEncoder(shape.num_features), table)
+        encoder = Encoder.new(
+            num_features=shape.num_features,
+            dim=shape.dim,
+            depth=shape.depth,
+            dense=shape.dense,
+            generator=generator,
+            device=device,
+        )
+        classes_KD = random_rows(
+            shape.num_classes, shape.dim, std=1.0, unit_rows=True, generator=generator, device=device
+        )
+        return cls(shape, encoder, classes_KD)
+
+    @classmethod
+    def from_tensors(cls, shape: ModelShape, tensors: dict[str, Tensor]) -> Retriever:
+        """Puts a model together from what ``tensors`` gave."""
+        if shape.kind == "linear":
+            return cls(shape, IdentityEncoder(shape.num_features), tensors["classes"])
+        encoder = Encoder(
+            num_features=shape.num_features,
+            dim=shape.dim,
+            depth=shape.depth,
+            dense=shape.dense,
+            heads=shape.heads,
+            table=tensors["table"],
+        )
+        for number, matrix in enumerate(encoder.maps):
+            matrix.data = tensors[f"map.{number}"]
+        return cls(shape, encoder, tensors["classes"])
+
+    @property
+    def device(self) -> torch.device:
+        return self.classes.weight.device
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that is learned, by name; the model's own memory, not copies."""
+        return self.encoder.tensors() | {"classes": self.classes.weight}
+
+    @torch.no_grad()
+    def encode(self, queries: QueryBatch) -> Tensor:
+        vectors: Tensor = self.encoder(queries)
+        return vectors
+
+    def top(self, queries: QueryBatch, k: int) -> tuple[Tensor, Tensor]:
+        """The ``k`` best classes of each query: scores and ids [N, k], best first."""
+        return hardest(self.encode(queries), self.classes.weight, k)
+
+
+# Several trained models side by side as one: its score is the mean of theirs.
+#
+# Each model gives unit vectors. Those of a query beside each other, divided by the root of how many there are, are a
+# unit vector again, and the product with class vectors made likewise is the mean of the models' products:
+#
+#     <[q1, q2] / √2, [c1, c2] / √2> = (<q1, c1> + <q2, c2>) / 2
+#
+# So the best classes by the mean score are found like those of any model, exactly and in one search.
+#
+# Shapes: K classes, F features, D dimension of one model, H models.
+
+
+@torch.no_grad()
+def join_models(models: Sequence[Retriever]) -> Retriever:
+    """A model with a head for each of these, which have one shape. Their tensors are copied."""
+    shape = models[0].shape
+    if shape.kind != "embedding" or shape.heads != 1 or any(model.shape != shape for model in models):
+        given = ", ".join(f"{m.shape.kind} of dimension {m.shape.dim}, {m.shape.heads} heads" for m in models)
+        raise ValueError(f"models: given {given}; wanted embedding models with one head and the same shape")
+    parts = [model.tensors() for model in models]
+    tensors = {f"map.{i}": torch.cat([part[f"map.{i}"] for part in parts]) for i in range(shape.depth)}
+    tensors["table"] = torch.cat([part["table"] for part in parts], dim=1)
+    tensors["classes"] = torch.cat([part["classes"] for part in parts], dim=1).div_(math.sqrt(len(models)))
+    joined = replace(shape, dim=shape.dim * len(models), heads=len(models))
+    return Retriever.from_tensors(joined, tensors)

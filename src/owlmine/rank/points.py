@@ -1,0 +1,274 @@
+"""Training points, and which of them are nearest to a query: by their features, through an inverted index, or by the
+vectors that the dense model gives them.
+
+Shapes: N queries, P training points, F features, D dimension of the whole model, W dimension of its first member, n
+neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from owlmine.data.rows import Float32, Int64, SparseRows
+from owlmine.extensions import load_extension
+from owlmine.mining import hardest
+
+
+def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    """They share memory with the arrays where they can."""
+    # PyTorch warns of arrays that must not be written to.
+    return {name: torch.from_numpy(a if a.flags.writeable else a.copy()) for name, a in arrays.items()}
+
+
+def as_arrays(tensors: Mapping[str, Tensor], wanted: Mapping[str, torch.dtype]) -> dict[str, NDArray[Any]]:
+    """ValueError unless there are just these, of one dimension, or none where the name begins with ``num_``."""
+    if set(tensors) != set(wanted):
+        raise ValueError(f"tensors are {sorted(tensors)}; wanted {sorted(wanted)}")
+    for name, dtype in wanted.items():
+        given, dim = tensors[name], 0 if name.startswith("num_") else 1
+        if given.dtype != dtype or given.dim() != dim or given.layout != torch.strided:
+            raise ValueError(
+                f"{name} is {given.dtype} of shape {list(given.shape)}; wanted {dtype} of {dim} dimensions"
+            )
+    return {name: np.asarray(given.detach().cpu().numpy()) for name, given in tensors.items()}
+
+
+_BLOCK_ROWS = 1 << 16
+
+
+def checked_rows(rows: SparseRows, *, num_features: int) -> SparseRows:
+    """The same rows in int64, int32 and float32; ValueError where a row could not be read, or a value is not finite."""
+    offsets, indices = np.asarray(rows.offsets), np.asarray(rows.indices)
+    if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype.kind not in "iu":
+        raise ValueError(f"offsets have the shape {offsets.shape} in {offsets.dtype}; wanted N + 1 whole numbers")
+    if indices.ndim != 1 or (len(indices) and indices.dtype.kind not in "iu"):
+        raise ValueError(f"indices have the shape {indices.shape} in {indices.dtype}; wanted one whole number an entry")
+    if offsets[0] != 0 or offsets[-1] != len(indices) or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError(f"offsets do not ascend from 0 to the number of entries, {len(indices)}")
+    if len(indices) and not (indices.min() >= 0 and indices.max() < num_features):
+        raise ValueError(f"indices are {indices.min()} to {indices.max()}; wanted 0 to {num_features - 1}")
+    values = np.ones(len(indices), np.float32) if rows.values is None else np.asarray(rows.values)
+    if values.shape != indices.shape:
+        raise ValueError(f"values have the shape {values.shape}; wanted {indices.shape}, one for each index")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is seen below
+        values = np.ascontiguousarray(values, np.float32)
+    if len(values) and not np.isfinite([values.min(), values.max()]).all():
+        raise ValueError("a value is not a finite number")
+    return SparseRows(np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(indices, np.int32), values)
+
+
+def squared_lengths(rows: SparseRows) -> NDArray[np.float64]:
+    """[N] |x|² of each row; ValueError where a row does not have each feature once, in ascending order."""
+    assert rows.values is not None
+    squares_N = np.empty(len(rows), np.float64)
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        block = rows[start : start + _BLOCK_ROWS]
+        if not ascends_in_rows(block.offsets, block.indices):
+            raise ValueError("a row does not have each feature once, in ascending order")
+        assert block.values is not None
+        squares = np.square(block.values, dtype=np.float64)
+        squares_N[start : start + len(block)] = np.bincount(block.row_ids, weights=squares, minlength=len(block))
+    return squares_N
+
+
+def ascends_in_rows(offsets: NDArray[np.int64], indices: NDArray[np.int32]) -> bool:
+    """Whether each index of a row is above the one before it."""
+    ascends = indices[1:] > indices[:-1]
+    inner_starts = offsets[1:-1]
+    ascends[inner_starts[(inner_starts > 0) & (inner_starts < len(indices))] - 1] = True
+    return bool(ascends.all())
+
+
+_SPARSE_DTYPES = {
+    "offsets": torch.int64,
+    "points": torch.int32,
+    "values": torch.float32,
+    "num_points": torch.int64,
+}
+# The only value of a row, after rounding to float32.
+_LONGEST = 1 + 1e-6
+
+
+def compiled_points() -> ModuleType | None:
+    return load_extension("owlmine.rank._points")
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePoints:
+    """Feature f is had by ``points[offsets_F1[f]:offsets_F1[f + 1]]``, ascending, with the values at the same places.
+
+    The values are those of the points' unit vectors.
+    """
+
+    offsets_F1: Int64
+    points: NDArray[np.int32]
+    values: Float32
+    num_points: int
+
+    def __post_init__(self) -> None:
+        """ValueError where numbers do not fit each other, from wherever they come."""
+        if not 0 <= self.num_points < 2**31:
+            raise ValueError(f"num_points is {self.num_points}; wanted 0 to 2^31 - 1")
+        lists = checked_rows(SparseRows(self.offsets_F1, self.points, self.values), num_features=self.num_points)
+        if not ascends_in_rows(lists.offsets, lists.indices):
+            raise ValueError("a feature does not have each point once, in ascending order")
+        assert lists.values is not None
+        if len(lists.values) and (largest := np.abs([lists.values.min(), lists.values.max()]).max()) > _LONGEST:
+            raise ValueError(f"a value is {largest:g} away from 0; a unit vector has none above 1")
+        for name, array in (("offsets_F1", lists.offsets), ("points", lists.indices), ("values", lists.values)):
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def of(cls, queries: SparseRows, *, num_features: int) -> SparsePoints:
+        """An index of the queries of training points, a row each; a row of zeros is near to nothing."""
+        rows = unit_rows(queries, num_features=num_features)
+        lists = rows.to_scipy(num_features).tocsc()
+        return cls(lists.indptr.astype(np.int64), lists.indices, lists.data, len(rows))
+
+    def __len__(self) -> int:
+        return self.num_points
+
+    @property
+    def num_features(self) -> int:
+        return len(self.offsets_F1) - 1
+
+    def nearest(self, queries: SparseRows, vectors_ND: Tensor | None, count: int) -> tuple[Float32, Int64]:
+        """Cosines and numbers [N, n] of the nearest points, n = min(count, P): highest first, among equals the smaller
+        number. Where no further point has a cosine above 0: the cosine 0 and the number 0.
+
+        ``vectors_ND`` is for points of another kind.
+        """
+        del vectors_ND
+        if count < 0:
+            raise ValueError(f"count is {count}; wanted 0 or more")
+        rows, num_nearest = unit_rows(queries, num_features=self.num_features), min(count, self.num_points)
+        find = plain_nearest if compiled_points() is None else compiled_nearest
+        return find(self, rows, num_nearest)
+
+    def on(self, device: torch.device) -> SparsePoints:
+        """They stay on the CPU."""
+        del device
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a file keeps; they share memory with the points where they can."""
+        return as_tensors(
+            {
+                "offsets": self.offsets_F1,
+                "points": self.points,
+                "values": self.values,
+                "num_points": np.array(self.num_points, np.int64),
+            }
+        )
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SparsePoints:
+        """Back from ``tensors()``; ValueError where that cannot be what they are."""
+        arrays = as_arrays(tensors, _SPARSE_DTYPES)
+        return cls(arrays["offsets"], arrays["points"], arrays["values"], int(arrays["num_points"]))
+
+
+def unit_rows(rows: SparseRows, *, num_features: int) -> SparseRows:
+    """Rows scaled to length 1, each feature once and in ascending order; rows of zeros stay as they are."""
+    rows = checked_rows(rows, num_features=num_features)
+    if not ascends_in_rows(rows.offsets, rows.indices):
+        matrix = rows.to_scipy(num_features).copy()  # what follows writes to it
+        matrix.sum_duplicates()
+        rows = checked_rows(SparseRows(matrix.indptr, matrix.indices, matrix.data), num_features=num_features)
+    assert rows.values is not None
+    lengths_N = np.sqrt(squared_lengths(rows))
+    lengths_N[lengths_N == 0] = 1
+    values = (rows.values / np.repeat(lengths_N, rows.counts)).astype(np.float32)
+    return SparseRows(rows.offsets, rows.indices, values)
+
+
+def compiled_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -> tuple[Float32, Int64]:
+    """The same in C on all threads; ``rows`` of length 1."""
+    extension = compiled_points()
+    assert extension is not None
+    cosines_Nn = np.zeros((len(rows), num_nearest), np.float32)
+    points_Nn = np.zeros((len(rows), num_nearest), np.int64)
+    extension.nearest(
+        rows.offsets,
+        rows.indices,
+        rows.values,
+        points.offsets_F1,
+        points.points,
+        points.values,
+        points.num_points,
+        num_nearest,
+        cosines_Nn,
+        points_Nn,
+        torch.get_num_threads(),
+    )
+    return cosines_Nn, points_Nn
+
+
+def plain_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -> tuple[Float32, Int64]:
+    """What ``compiled_nearest`` does, in NumPy."""
+    assert rows.values is not None
+    cosines_Nn = np.zeros((len(rows), num_nearest), np.float32)
+    points_Nn = np.zeros((len(rows), num_nearest), np.int64)
+    for n in range(len(rows)):
+        cosines_P = np.zeros(points.num_points, np.float32)
+        for entry in range(rows.offsets[n], rows.offsets[n + 1]):
+            own = slice(points.offsets_F1[rows.indices[entry]], points.offsets_F1[rows.indices[entry] + 1])
+            cosines_P[points.points[own]] += rows.values[entry] * points.values[own]
+        found = np.flatnonzero(cosines_P > 0)
+        best = found[np.argsort(-cosines_P[found], kind="stable")[:num_nearest]]
+        cosines_Nn[n, : len(best)], points_Nn[n, : len(best)] = cosines_P[best], best
+    return cosines_Nn, points_Nn
+
+
+@dataclass(frozen=True, eq=False)
+class DensePoints:
+    """Unit vectors of the training points, [P, W].
+
+    Of a model of several heads they are the first one's: all of them find hardly better neighbours, and are as many
+    times larger.
+    """
+
+    vectors_PW: Tensor
+
+    def __post_init__(self) -> None:
+        if self.vectors_PW.ndim != 2 or not self.vectors_PW.dtype.is_floating_point:
+            given = f"{self.vectors_PW.dtype} of the shape {list(self.vectors_PW.shape)}"
+            raise ValueError(f"vectors of points are {given}; wanted floating-point [P, W]")
+
+    def __len__(self) -> int:
+        return len(self.vectors_PW)
+
+    def on(self, device: torch.device) -> DensePoints:
+        """Bfloat16 on a GPU; a CPU multiplies float32 faster."""
+        return DensePoints(self.vectors_PW.to(device, torch.float32 if device.type == "cpu" else torch.bfloat16))
+
+    def nearest(
+        self, queries: SparseRows | None, vectors_ND: Tensor | None, count: int
+    ) -> tuple[Float32, NDArray[np.int64]]:
+        """Cosines and numbers [N, n] of the nearest points; ``queries`` is for points of another kind."""
+        del queries
+        assert vectors_ND is not None
+        own_NW = first_head(vectors_ND, self.vectors_PW.shape[1])
+        cosines_Nn, points_Nn = hardest(own_NW, self.vectors_PW, min(count, len(self)))
+        return cosines_Nn.float().cpu().numpy(), points_Nn.cpu().numpy()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"vectors": self.vectors_PW.to("cpu", torch.bfloat16)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> DensePoints:
+        return cls(tensors["vectors"])
+
+
+def first_head(vectors_ND: Tensor, width: int) -> Tensor:
+    """The unit vectors [N, width] of the first of the models that lie side by side in ``vectors_ND``."""
+    assert vectors_ND.shape[1] % width == 0
+    return torch.nn.functional.normalize(vectors_ND[:, :width].float(), dim=1)

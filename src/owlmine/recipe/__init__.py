@@ -1,0 +1,1 @@
+"""Options, the plan that is made of them, and the fit."""
