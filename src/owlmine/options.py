@@ -6,6 +6,9 @@ from dataclasses import field
 from typing import Any
 
 
-def option(default: Any, help: str, *, group: str | None = None) -> Any:
-    """A dataclass field that knows what to say of itself; ``group`` is the panel of the help that it stands in."""
-    return field(default=default, metadata={"help": help, "group": group})
+def option(default: Any, help: str, *, group: str | None = None, common: bool = False) -> Any:
+    """A dataclass field that knows its help text.
+
+    group: the panel of the help in which it stands. common: whether ``--help`` shows it, where that shows only some.
+    """
+    return field(default=default, metadata={"help": help, "group": group, "common": common})

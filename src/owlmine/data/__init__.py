@@ -5,9 +5,10 @@ from owlmine.data.convert import convert
 from owlmine.data.datasets import open_dataset
 from owlmine.data.describe import describe, plot_description
 from owlmine.data.features import stored_vectoriser
+from owlmine.data.memory import MemoryDataset
 from owlmine.data.options import ConvertOptions
 from owlmine.data.rows import SparseRows
-from owlmine.data.store import Batch, Split, Store
+from owlmine.data.store import Batch, Dataset, Split, Store
 from owlmine.data.synthetic import SyntheticOptions, Truth, synthesize
 from owlmine.data.text import TextVectoriser
 
@@ -15,6 +16,8 @@ __all__ = [
     "Batch",
     "Batches",
     "ConvertOptions",
+    "Dataset",
+    "MemoryDataset",
     "SparseRows",
     "Split",
     "Store",

@@ -13,7 +13,7 @@ from owlmine.data.formats.block import PointReader
 from owlmine.data.ingest import RawSplit
 from owlmine.data.options import ConvertOptions
 from owlmine.data.rows import Int64, SparseRows
-from owlmine.data.store import Store
+from owlmine.data.store import Dataset, Store
 from owlmine.data.store_meta import damaged
 from owlmine.data.store_writer import StoreWriter
 from owlmine.data.text import TextVectoriser, TfIdf, TokenCounter, TokenOptions, kept_tokens
@@ -184,18 +184,21 @@ def _sorted(rows: SparseRows) -> SparseRows:
     return SparseRows(rows.offsets, rows.indices[order], rows.values[order])
 
 
-def stored_tfidf(store: Store) -> TfIdf | None:
+def stored_tfidf(store: Dataset) -> TfIdf | None:
     """The weighting that a store was written with; None where values were kept as they are."""
     frequencies, told = store.array("weighting.frequencies"), store.meta["weighting"]
     if frequencies is None or told["kind"] != "tfidf":
         return None
     if len(frequencies) and not 0 <= frequencies.min() <= frequencies.max() <= told["documents"]:
-        file, found = store.path / "weighting.frequencies.npy", f"{frequencies.min()} to {frequencies.max()} documents"
+        found = f"{frequencies.min()} to {frequencies.max()} documents"
+        if not isinstance(store, Store):
+            raise DataError("frequencies", found=found, wanted=f"0 to {told['documents']}")
+        file = store.path / "weighting.frequencies.npy"
         raise damaged(file, found=found, wanted=f"0 to {told['documents']}")
     return TfIdf(frequencies, told["documents"], told["df_offset"])
 
 
-def stored_vectoriser(store: Store) -> TextVectoriser | None:
+def stored_vectoriser(store: Dataset) -> TextVectoriser | None:
     """What turns a new text into a row of this store's features; None where the features did not come from text."""
     told = store.meta["weighting"].get("text")
     if told is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ __all__ = [
     "FORMAT_NAME",
     "FORMAT_VERSION",
     "Batch",
+    "Dataset",
     "SparseTable",
     "Split",
     "Store",
@@ -154,6 +155,41 @@ class Split:
         if self._file is not None and not np.isfinite(rows).all():
             raise damaged(self._file, found=f"the value {rows[~np.isfinite(rows)][0]}", wanted="finite values")
         return rows
+
+
+class Dataset(Protocol):
+    """What training reads. ``Store`` has it on disk, ``owlmine.data.memory.MemoryDataset`` in memory."""
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """At least ``queries``, ``weighting``, ``checksum`` and ``splits``, as in ``meta.json``."""
+
+    @property
+    def splits(self) -> tuple[str, ...]: ...
+
+    @property
+    def num_features(self) -> int: ...
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def class_keys(self) -> StringTable: ...
+
+    @property
+    def class_names(self) -> StringTable: ...
+
+    @property
+    def class_counts(self) -> NDArray[np.int64]:
+        """Training points per class."""
+
+    @property
+    def vocabulary(self) -> StringTable | None: ...
+
+    def __getitem__(self, split: str) -> Split: ...
+
+    def array(self, name: str) -> NDArray[Any] | None:
+        """An array by its name in a store, such as ``weighting.frequencies``; None where there is none."""
 
 
 class Store:

@@ -24,6 +24,7 @@ from owlmine.dense.class_sides import AllSide, ClassSide, KeptSide, StepInputs, 
 from owlmine.dense.encoder import Encoder
 from owlmine.dense.objective import ClassObjective, PoolObjective, make_objective
 from owlmine.dense.retriever import Retriever
+from owlmine.dense.settings import DenseSettings
 from owlmine.dense.step import rate_factor, step_seed
 from owlmine.losses.modules.registry import LOSSES
 from owlmine.mining.kernels.all_classes import AllClassLoss
@@ -32,7 +33,6 @@ from owlmine.mining.kernels.exclusions import Exclusions
 from owlmine.mining.kernels.hardest import MAX_CHOSEN
 from owlmine.mining.kernels.positives import draw_positives
 from owlmine.mining.kernels.unit_rows import unit_rows, unit_rows_back
-from owlmine.recipe.options import TrainOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,19 +78,19 @@ _ALL_CLASS_LOSSES = ("softmax", "one-vs-all")
 _DATA_SHARE = 0.5
 
 
-def why_not_fused(model: Retriever, options: TrainOptions, split: Split) -> str | None:
+def why_not_fused(model: Retriever, settings: DenseSettings, split: Split) -> str | None:
     """What keeps a run from this step, in words; None if nothing does."""
     if not isinstance(model.encoder, Encoder):
         return "the model is linear"
     if not isinstance(split.queries, SparseTable):
         return "queries are dense"
     reasons = (
-        (options.optimiser != "sgd", "the optimiser is adaptive"),
-        (options.learn_scale, "the scale is learned"),
-        (not options.shared_pool, "each point has a pool of its own"),
+        (settings.optimiser != "sgd", "the optimiser is adaptive"),
+        (settings.learn_scale, "the scale is learned"),
+        (not settings.shared_pool, "each point has a pool of its own"),
         (
-            LOSSES[options.loss].inputs == "classes" and options.loss not in _ALL_CLASS_LOSSES,
-            f"there is no kernel for {options.loss}",
+            LOSSES[settings.loss].inputs == "classes" and settings.loss not in _ALL_CLASS_LOSSES,
+            f"there is no kernel for {settings.loss}",
         ),
         (model.shape.dim % 8 != 0, "the dimension is not a multiple of 8"),
     )
@@ -100,8 +100,8 @@ def why_not_fused(model: Retriever, options: TrainOptions, split: Split) -> str 
     free, _ = torch.cuda.mem_get_info(model.device)
     if num_bytes(split) > _DATA_SHARE * free:
         return "the data do not fit on the device"
-    most = int(np.diff(split.labels.offsets).max(initial=0)) if options.exclude_known else 1
-    if options.top > 1 and options.top + most + 1 > MAX_CHOSEN:
+    most = int(np.diff(split.labels.offsets).max(initial=0)) if settings.exclude_known else 1
+    if settings.top > 1 and settings.top + most + 1 > MAX_CHOSEN:
         return f"a point has {most:,} labels"
     return None
 
@@ -109,14 +109,14 @@ def why_not_fused(model: Retriever, options: TrainOptions, split: Split) -> str 
 class FusedStep:
     """Model, data, loss and optimiser state of a run on one GPU. See ``why_not_fused`` for what it takes."""
 
-    def __init__(self, model: Retriever, options: TrainOptions, split: Split) -> None:
+    def __init__(self, model: Retriever, settings: DenseSettings, split: Split) -> None:
         assert isinstance(model.encoder, Encoder)
-        self.model, self.options, self._encoder = model, options, model.encoder
-        self._class_side = _class_side(model, options)
+        self.model, self.settings, self._encoder = model, settings, model.encoder
+        self._class_side = _class_side(model, settings)
         self._data = DeviceSplit.of(split, model.device)
         self._momentum = [torch.zeros_like(matrix) for matrix in model.encoder.maps]
         # Everything of a step that changes from one to the next, at fixed addresses for the recorded graph.
-        self._points_N = torch.zeros(options.batch_size, dtype=torch.int64, device=model.device)
+        self._points_N = torch.zeros(settings.batch_size, dtype=torch.int64, device=model.device)
         self._keys = torch.zeros(3, dtype=torch.int64, device=model.device)
         self._factors = torch.zeros(3, device=model.device)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -136,9 +136,9 @@ class FusedStep:
 
     def __call__(self, rows: Int64, *, number: int, progress: float) -> Tensor:
         """Learns from the points with these row numbers and returns their mean loss (0-d, on the device)."""
-        options, factor = self.options, rate_factor(self.options.schedule, progress)
-        keys = [step_seed(options.seed, 3 * number + i) & 0xFFFFFFFF for i in range(3)]
-        factors = [-rate * factor for rate in (options.class_rate, options.feature_rate, options.map_rate)]
+        settings, factor = self.settings, rate_factor(self.settings.schedule, progress)
+        keys = [step_seed(settings.seed, 3 * number + i) & 0xFFFFFFFF for i in range(3)]
+        factors = [-rate * factor for rate in (settings.class_rate, settings.feature_rate, settings.map_rate)]
         _put(self._keys, torch.tensor(keys))
         _put(self._factors, torch.tensor(factors, dtype=torch.float32))
         full = len(rows) == len(self._points_N)
@@ -173,7 +173,7 @@ class FusedStep:
     def _learn(self, points_N: Tensor) -> Tensor:
         labels = self._data.labels
         positives_N = draw_positives(labels, points_N, self._keys[0:1])
-        if self.options.exclude_known:
+        if self.settings.exclude_known:
             exclude = Exclusions(points_N, labels.offsets, labels.ids, self._data.most_labels)
         else:
             exclude = Exclusions.of_padded(positives_N[:, None])
@@ -211,7 +211,7 @@ class FusedStep:
         ):
             slope_DD = input_ND.T @ gradient_ND
             gradient_ND = (gradient_ND @ matrix.T) * (input_ND > 0)
-            momentum.mul_(self.options.momentum).add_(slope_DD)
+            momentum.mul_(self.settings.momentum).add_(slope_DD)
             matrix.add_(momentum * self._factors[2])
         add_to_bags(self._encoder.table.weight, self._data.queries, points_N, gradient_ND, self._factors[1:2])
 
@@ -226,11 +226,11 @@ class FusedStep:
                 momentum.copy_(state[name])
 
 
-def _class_side(model: Retriever, options: TrainOptions) -> ClassSide:
-    objective = make_objective(options, model.classes)
+def _class_side(model: Retriever, settings: DenseSettings) -> ClassSide:
+    objective = make_objective(settings, model.classes)
     if isinstance(objective, ClassObjective):
-        kind: AllClassLoss = "softmax" if options.loss == "softmax" else "one-vs-all"
-        return AllSide(kind, model.classes, scale=options.scale, exclude_known=options.exclude_known)
+        kind: AllClassLoss = "softmax" if settings.loss == "softmax" else "one-vs-all"
+        return AllSide(kind, model.classes, scale=settings.scale, exclude_known=settings.exclude_known)
     assert isinstance(objective, PoolObjective)
     if objective.kept is None:
         return pool_side(objective.loss, model.classes, pool_size=objective.pool_size)

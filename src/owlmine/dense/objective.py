@@ -21,13 +21,11 @@ from torch import Tensor
 from owlmine.data.rows import SparseRows
 from owlmine.dense.pool_mining import PoolMiner
 from owlmine.dense.row_table import RowTable
+from owlmine.dense.settings import DenseSettings
 from owlmine.losses import RankWeights, power_law, top_k
 from owlmine.losses.modules import ClassLoss, MinedLoss, PoolLoss, ScaledLoss
 from owlmine.losses.modules.registry import LOSSES, LossSetting
-from owlmine.losses.modules.softmax import MinedSoftmax
 from owlmine.mining import BatchPool, draw_batch_pool, draw_pools, known_in_batch_pool, known_in_pools
-from owlmine.recipe.options import MAX_POOL, TrainOptions
-from owlmine.recipe.suited_settings import suited_setting
 
 # Numbers of gathered rows held at a time, unless the pool of a single point has more.
 _BLOCK_NUMBERS = 1 << 24
@@ -80,12 +78,6 @@ class PointPoolObjective:
                 scores_NB.masked_fill_(hidden_NB[points], -torch.inf)
             found.append(scores_NB.topk(self.kept, dim=1).indices)
         return torch.cat(found)
-
-
-# What a pool costs on two cores grows with it; what it brings flattens out.
-_CPU_POOL = 4096
-# The hardest of nearly all classes is often one that is relevant and was not marked: a pool of an eighth does better.
-_POOL_SHARE = 8
 
 
 class Objective(Protocol):
@@ -189,76 +181,73 @@ def padded_labels(labels: SparseRows, device: torch.device) -> Tensor:
     return padded.to(device)
 
 
-def pool_size_for(options: TrainOptions, *, num_classes: int, device: torch.device) -> int:
-    """The pool asked for, or what suits the device."""
-    if options.pool > num_classes - 1:
-        raise ValueError(
-            f"pool is {options.pool}; wanted at most {num_classes - 1}, all of {num_classes} classes but the positive"
-        )
-    most = MAX_POOL if device.type == "cuda" else _CPU_POOL
-    return options.pool or min(most, max(num_classes // _POOL_SHARE, 256, options.top), num_classes - 1)
+def mines(settings: DenseSettings) -> bool:
+    """Whether only the hardest of a pool reach the loss, and not all of it."""
+    return settings.loss == "mined-softmax" or (settings.loss in ("bowl", "powl") and not settings.least_weight)
 
 
-def make_objective(options: TrainOptions, classes: RowTable) -> Objective:
-    """The loss that the options name, on this class table."""
-    pool_size = pool_size_for(options, num_classes=len(classes), device=classes.weight.device)
-    entry = LOSSES[options.loss]
-    # What suits the loss may be more than few classes can give; a number that somebody chose may not.
-    if pool_size < options.top != suited_setting(options.loss).top:
-        raise ValueError(f"top is {options.top}; wanted at most the pool of {pool_size}")
-    kept = min(options.top, pool_size)
+def check_objective(settings: DenseSettings, *, num_classes: int) -> None:
+    """Raises ValueError where the settings do not fit each other, or the classes."""
+    over_all = LOSSES[settings.loss].inputs == "classes"
+    most, start = num_classes - 1, settings.pool_start
+    checks = (
+        ("pool", settings.pool <= most, f"at most {most}, all of {num_classes} classes but the positive"),
+        ("top", settings.top <= settings.pool, f"at most the pool of {settings.pool}"),
+        ("pool_start", not (start and over_all), "none with a loss over all classes"),
+        ("pool_start", not start or mines(settings), "none with a loss in which the whole pool counts"),
+        ("pool_start", not start or start <= settings.pool, f"at most the pool of {settings.pool}"),
+        ("shared_pool", settings.shared_pool or not over_all, "it on with a loss over all classes"),
+        ("shared_pool", settings.shared_pool or mines(settings), "it on with a loss in which the whole pool counts"),
+    )
+    for name, good, wanted in checks:
+        if not good:
+            value = "off" if name == "shared_pool" else getattr(settings, name)
+            raise ValueError(f"{name} is {value}; wanted {wanted}")
 
+
+def make_objective(settings: DenseSettings, classes: RowTable) -> Objective:
+    """The loss that the settings name, on this class table."""
+    check_objective(settings, num_classes=len(classes))
+    entry = LOSSES[settings.loss]
     setting = LossSetting(
         num_classes=len(classes),
-        pool_size=pool_size,
-        kept=kept,
-        phi=options.surrogate,
-        scale=options.scale,
-        learn_scale=options.learn_scale,
+        pool_size=settings.pool,
+        kept=settings.top,
+        phi=settings.surrogate,
+        scale=settings.scale,
+        learn_scale=settings.learn_scale,
         reduction="none",
     )
     built = entry.build(setting).to(classes.weight.device)
-    # A loss that refuses scores which are not numbers could tell neither the step nor what to do about it.
+    # A loss that refuses scores which are not numbers could name neither the step nor the remedy.
     built.validate = False
     if entry.inputs == "classes":
-        if options.pool_start:
-            raise ValueError(f"pool_start is {options.pool_start}; wanted 0 with a loss over all classes")
-        if not options.shared_pool:
-            raise ValueError("shared_pool is off; wanted it on with a loss over all classes")
-        return ClassObjective(cast(ClassLoss, built), classes, exclude_known=options.exclude_known)
-    return _pool_objective(options, cast(PoolLoss, built), classes, pool_size=pool_size)
+        return ClassObjective(cast(ClassLoss, built), classes, exclude_known=settings.exclude_known)
+    return _pool_objective(settings, cast(PoolLoss, built), classes)
 
 
-def _pool_objective(options: TrainOptions, loss: PoolLoss, classes: RowTable, *, pool_size: int) -> Objective:
-    kept = None
-    if options.loss in ("bowl", "powl"):
-        weights = _rank_weights(options, pool_size)
-        kept = len(weights.prefix) if weights.tail == 0 else None
-        # Of a mined pool only the kept reach the loss.
-        own = weights if kept is None else RankWeights(weights.prefix, 0.0, kept)
+def _pool_objective(settings: DenseSettings, loss: PoolLoss, classes: RowTable) -> Objective:
+    kept = settings.top if mines(settings) else None
+    if settings.loss in ("bowl", "powl"):
+        weights = _rank_weights(settings)
         assert isinstance(loss, MinedLoss)
-        loss.weights = own
-    elif isinstance(loss, MinedSoftmax):
-        kept = min(options.top, pool_size)
-    if not options.shared_pool:
-        if kept is None:
-            raise ValueError(
-                "shared_pool is off; wanted a loss that mines (bowl, powl or mined-softmax, without a tail)"
-            )
-        return PointPoolObjective(loss, classes, pool_size=pool_size, kept=kept, exclude_known=options.exclude_known)
-    if options.pool_start:
-        if kept is None:
-            raise ValueError(f"pool_start is {options.pool_start}; wanted 0 with a loss in which the whole pool counts")
-        if options.pool_start > pool_size:
-            raise ValueError(f"pool_start is {options.pool_start}; wanted at most the pool of {pool_size}")
-    return PoolObjective(
-        loss, classes, pool_size=options.pool_start or pool_size, kept=kept, exclude_known=options.exclude_known
-    )
+        if kept is not None:
+            # Only the kept classes of a mined pool reach the loss.
+            kept = len(weights.prefix)
+            weights = RankWeights(weights.prefix, 0.0, kept)
+        loss.weights = weights
+    if not settings.shared_pool:
+        assert kept is not None
+        return PointPoolObjective(
+            loss, classes, pool_size=settings.pool, kept=kept, exclude_known=settings.exclude_known
+        )
+    pool_size = settings.pool_start or settings.pool
+    return PoolObjective(loss, classes, pool_size=pool_size, kept=kept, exclude_known=settings.exclude_known)
 
 
-def _rank_weights(options: TrainOptions, pool_size: int) -> RankWeights:
-    if options.power:
-        weights = power_law(options.power, pool_size=pool_size, kept=options.top)
+def _rank_weights(settings: DenseSettings) -> RankWeights:
+    if settings.power:
+        weights = power_law(settings.power, pool_size=settings.pool, kept=settings.top)
     else:
-        weights = top_k(options.top, pool_size=pool_size)
-    return weights.with_tail(options.tail) if options.tail else weights
+        weights = top_k(settings.top, pool_size=settings.pool)
+    return weights.with_tail(settings.least_weight) if settings.least_weight else weights

@@ -18,11 +18,10 @@ import torch
 
 from owlmine.data.store import Batch
 from owlmine.dense.encoder import query_batch
-from owlmine.dense.objective import pool_size_for
 from owlmine.dense.retriever import Retriever
+from owlmine.dense.settings import DenseSettings
 from owlmine.dense.step import draw_positives, step_seed
 from owlmine.mining import draw_distinct, hardest
-from owlmine.recipe.options import TrainOptions
 
 LOOK_EVERY = 20
 """Steps between looks: one costs about as much as the mining of a step."""
@@ -31,12 +30,11 @@ _THRESHOLD = 1.2
 _POINTS = 1_000
 
 
-def pool_growth(options: TrainOptions, *, num_classes: int, device: torch.device) -> PoolGrowth | None:
-    """None where the pool is not to grow."""
-    if not options.pool_start:
+def pool_growth(settings: DenseSettings) -> PoolGrowth | None:
+    """None where the pool does not grow."""
+    if settings.pool_start is None:
         return None
-    most = pool_size_for(options, num_classes=num_classes, device=device)
-    return PoolGrowth(start=options.pool_start, most=most, seed=options.seed)
+    return PoolGrowth(start=settings.pool_start, most=settings.pool, seed=settings.seed)
 
 
 class PoolGrowth:

@@ -22,7 +22,7 @@ from owlmine.dense.encoder import Encoder, query_batch
 from owlmine.dense.objective import make_objective
 from owlmine.dense.retriever import Retriever
 from owlmine.dense.row_table import RowTable
-from owlmine.recipe.options import TrainOptions
+from owlmine.dense.settings import DenseSettings
 
 
 class Optimizer(Protocol):
@@ -112,37 +112,37 @@ class TrainingStep:
     """The model, its loss and its optimisers. Gradients are of the sum over the batch, not the mean: what one point
     moves does not depend on how many others share its batch."""
 
-    def __init__(self, model: Retriever, options: TrainOptions) -> None:
-        self.model, self.options = model, options
-        self.objective = make_objective(options, model.classes)
+    def __init__(self, model: Retriever, settings: DenseSettings) -> None:
+        self.model, self.settings = model, settings
+        self.objective = make_objective(settings, model.classes)
         self._optimizers = self._make_optimizers()
         self._generator = torch.Generator(model.device)
 
     def __call__(self, batch: Batch, *, number: int, progress: float) -> Tensor:
         """Learns from a batch and returns its mean loss (0-d, on the device). ``progress``: share of the run so far."""
-        self._generator.manual_seed(step_seed(self.options.seed, number))
-        positives = draw_positives(batch.labels, np.random.default_rng([self.options.seed, number, 1]))
+        self._generator.manual_seed(step_seed(self.settings.seed, number))
+        positives = draw_positives(batch.labels, np.random.default_rng([self.settings.seed, number, 1]))
         positives_N = torch.from_numpy(positives).to(self.model.device)
         queries_ND = self.model.encoder(query_batch(batch.queries, self.model.device))
         losses_N = self.objective(queries_ND, positives_N, batch.labels, self._generator)
         losses_N.sum().backward()  # type: ignore[no-untyped-call]
-        self._update(rate_factor(self.options.schedule, progress))
+        self._update(rate_factor(self.settings.schedule, progress))
         return losses_N.detach().mean()
 
     def _make_optimizers(self) -> list[tuple[str, Optimizer, float]]:
         """What moves: how its state begins its names, how it moves, and its step size before the schedule."""
-        encoder, options = self.model.encoder, self.options
+        encoder, settings = self.model.encoder, self.settings
         found: list[tuple[str, Optimizer, float]] = [
-            ("rows.0.", row_optimizer(options.optimiser, self.model.classes), options.class_rate)
+            ("rows.0.", row_optimizer(settings.optimiser, self.model.classes), settings.class_rate)
         ]
         maps: list[nn.Parameter] = list(self.objective.loss.parameters())
         if isinstance(encoder, Encoder):
             maps = [*encoder.maps, *maps]
             if encoder.projection is None:
-                found.append(("rows.1.", row_optimizer(options.optimiser, encoder.table), options.feature_rate))
+                found.append(("rows.1.", row_optimizer(settings.optimiser, encoder.table), settings.feature_rate))
             else:
-                found.append(("table.", DenseSGD([encoder.projection], momentum=0.0), options.feature_rate))
-        return [*found, ("", DenseSGD(maps, momentum=options.momentum), options.map_rate)]
+                found.append(("table.", DenseSGD([encoder.projection], momentum=0.0), settings.feature_rate))
+        return [*found, ("", DenseSGD(maps, momentum=settings.momentum), settings.map_rate)]
 
     def _update(self, factor: float) -> None:
         for _, optimizer, rate in self._optimizers:

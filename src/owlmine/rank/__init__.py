@@ -1,21 +1,31 @@
-"""A shortlist judged again: sparse linear classifiers that learn from what the dense model confuses, the nearest
-training points, and the names of classes."""
+"""From the dense model's candidates to the answer: judges, their mix, the order, probabilities."""
 
-from owlmine.rank.linear import LinearRanker
-from owlmine.rank.linear_training import LinearOptions, MinedPairs, train_linear
-from owlmine.rank.names import NameMatches
-from owlmine.rank.neighbours import Neighbours
-from owlmine.rank.points import DensePoints, SparsePoints
-from owlmine.rank.reranker import Reranker
+# The order of registration is the order in which judges are fitted and their scores are added.
+from owlmine.rank.linear import LinearJudge  # isort: skip
+from owlmine.rank.rarity import RarityJudge  # isort: skip
+from owlmine.rank.neighbours import NeighbourJudge  # isort: skip
+from owlmine.rank.names import NameJudge  # isort: skip
+from owlmine.rank.candidates import Candidates, Encoded, find_candidates
+from owlmine.rank.judge import JUDGES, Judge, JudgeSizes, Training, register
+from owlmine.rank.mix import Evidence, Mix, choose_mix, default_mix
+from owlmine.rank.ranker import Ranker
 
 __all__ = [
-    "DensePoints",
-    "LinearOptions",
-    "LinearRanker",
-    "MinedPairs",
-    "NameMatches",
-    "Neighbours",
-    "Reranker",
-    "SparsePoints",
-    "train_linear",
+    "JUDGES",
+    "Candidates",
+    "Encoded",
+    "Evidence",
+    "Judge",
+    "JudgeSizes",
+    "LinearJudge",
+    "Mix",
+    "NameJudge",
+    "NeighbourJudge",
+    "Ranker",
+    "RarityJudge",
+    "Training",
+    "choose_mix",
+    "default_mix",
+    "find_candidates",
+    "register",
 ]

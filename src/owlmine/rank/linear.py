@@ -1,4 +1,6 @@
-"""Sparse linear classifiers, one per class, that score a shortlist.
+"""The judge with a sparse linear classifier for each class, learned from what the dense model confuses.
+
+A dense model blurs rare words together; a classifier with a weight for each of them does not.
 
 Shapes: K classes, E weights of all, N queries, S places of a shortlist, F features.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,9 +18,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64, SparseRows, gather_rows
+from owlmine.dense.progress import Heartbeat
+from owlmine.dense.retriever import Retriever
 from owlmine.extensions import load_extension
+from owlmine.index.rough import RoughSearch
+from owlmine.mining import hardest
+from owlmine.rank.candidates import Candidates
+from owlmine.rank.judge import Training, Variant, register
 from owlmine.rank.points import as_arrays, as_tensors, ascends_in_rows, checked_rows
 
+if TYPE_CHECKING:
+    from owlmine.rank.linear_training import MinedPairs
+
+# Pairs of a point and a class that it was confused with: what memory and patience allow. Within these bounds longer
+# shortlists make better classifiers, as they then have seen more of what they must tell apart.
+_MOST_PAIRS = 30_000_000
+_SHORTEST, _LONGEST = 10, 100
+# Numbers of encoded queries at a time, where a query is as wide as all features.
+_BLOCK_NUMBERS = 1 << 26
 # Places that are sorted by class at a time: 24 bytes each.
 _BLOCK_PLACES = 1 << 23
 _DTYPES = {
@@ -31,8 +48,8 @@ _DTYPES = {
 
 
 @dataclass(frozen=True, eq=False)
-class LinearRanker:
-    """Class c has ``weights[offsets_K1[c]:offsets_K1[c + 1]]`` for the features at the same places, ascending.
+class SparseWeights:
+    """A row of weights for each class. Class c has ``weights[offsets_K1[c]:offsets_K1[c + 1]]`` for the features at the same places, ascending.
 
     A class that had nothing to learn from has no weights and the bias 0: it scores 0 for every query.
     """
@@ -95,7 +112,7 @@ class LinearRanker:
         return scores_NS
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a file keeps; they share memory with the ranker where they can."""
+        """What a file keeps; they share memory with these where they can."""
         return as_tensors(
             {
                 "offsets": self.offsets_K1,
@@ -107,7 +124,7 @@ class LinearRanker:
         )
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> LinearRanker:
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SparseWeights:
         """Back from ``tensors()``; ValueError where that cannot be what they are."""
         arrays = as_arrays(tensors, _DTYPES)
         return cls(
@@ -117,6 +134,102 @@ class LinearRanker:
     @property
     def _rows(self) -> SparseRows:
         return SparseRows(self.offsets_K1, self.features, self.weights)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class LinearJudge:
+    """A sparse linear classifier for each class."""
+
+    name: ClassVar[str] = "linear"
+    prior: ClassVar[float] = 0.2
+    must_help: ClassVar[bool] = False
+    is_default: ClassVar[bool] = True
+    default_variant: ClassVar[Variant] = 1.0
+
+    weights: SparseWeights
+
+    @classmethod
+    def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
+        """Forms by the cost of the classifiers."""
+        from owlmine.rank.linear_training import LinearOptions, train_linear
+
+        pairs, shape = mine_pairs(training), training.model.shape
+        costs = training.sizes.costs if len(pairs) <= training.sizes.most_pairs_of_choice else (1.0,)
+        forms: dict[Variant, Self] = {}
+        for cost in costs if chosen is None else (float(str(chosen)),):
+            what = f"a linear classifier for each of {shape.num_classes:,} classes"
+            training.message(f"{what}, from {len(pairs):,} pairs, cost {cost:g}")
+            beat = Heartbeat(training.message, "classifiers", shape.num_classes)
+
+            def progress(done: int, total: int, beat: Heartbeat = beat) -> None:
+                training.check(f"{done} of {total}")
+                beat(done)
+
+            weights = train_linear(
+                training.queries,
+                pairs,
+                num_features=shape.num_features,
+                options=LinearOptions(cost=cost),
+                seed=training.seed,
+                progress=progress,
+            )
+            forms[cost] = cls(weights)
+        return forms
+
+    @classmethod
+    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
+        return {cost: judge.scores(candidates) for cost, judge in forms.items()}
+
+    def scores(self, candidates: Candidates) -> Float32:
+        return self.weights.scores(candidates.sparse_queries, candidates.ids_NS)
+
+    def on(self, device: torch.device) -> Self:
+        del device  # they stay on the CPU
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.weights.tensors()
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        if settings:
+            raise ValueError(f"settings {dict(settings)}; wanted none")
+        return cls(SparseWeights.from_tensors(tensors))
+
+    def check_fits(self, model: Retriever) -> None:
+        check_weights_fit(self.weights, model)
+
+
+def check_weights_fit(weights: SparseWeights, model: Retriever) -> None:
+    """ValueError unless there is a row for each class of the model, of the model's features."""
+    wanted = (model.shape.num_classes, model.shape.num_features)
+    if weights.shape != wanted or model.shape.dense:
+        raise ValueError(f"weights of {weights.shape} classes and features; the model is {model.shape}")
+
+
+def mine_pairs(training: Training) -> MinedPairs:
+    """The classes that the dense model confuses with the labels of training points."""
+    from owlmine.rank.linear_training import MinedPairs
+
+    model, num_points = training.model, len(training.labels)
+    length = min(max(_MOST_PAIRS // num_points, _SHORTEST), _LONGEST, model.shape.num_classes)
+    training.message(f"the {length} best classes of each training point, for what the model confuses")
+    ranked_NS = np.empty((num_points, length), np.int32)
+    if model.shape.kind == "linear":
+        # A query is as long as there are features.
+        num_rows = min(1024, max(_BLOCK_NUMBERS // model.shape.num_features, 1))
+        for block in training.blocks("shortlists", num_rows):
+            ranked_NS[block] = hardest(training.encode(block), model.classes.weight, length)[1].cpu().numpy()
+    else:
+        # Which classes are confused need not be known to the last bit.
+        search = RoughSearch(model.classes.weight)
+        for block in training.blocks("shortlists"):
+            ranked_NS[block] = search(training.encode(block), length).cpu().numpy()
+    return MinedPairs.of(ranked_NS, training.labels, num_classes=model.shape.num_classes)
 
 
 def plain_scores(

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from owlmine.data.rows import Float32, Int64, SparseRows, concatenate, offsets_from_counts
 from owlmine.options import option
-from owlmine.rank.linear import LinearRanker, compiled_module
+from owlmine.rank.linear import SparseWeights, compiled_module
 from owlmine.rank.points import checked_rows, squared_lengths
 
 LOSSES = ("squared-hinge", "hinge")
@@ -372,7 +372,7 @@ def train_linear(
     options: LinearOptions | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-) -> LinearRanker:
+) -> SparseWeights:
     """``queries``: the points that pairs speak of; each feature once in a row, in ascending order.
 
     A class without a point of each kind gets no weights and the bias 0. The order in which the points of a class are
@@ -392,4 +392,4 @@ def train_linear(
             progress(classes.stop, task.pairs.num_classes)
     rows = concatenate(parts)
     assert rows.values is not None
-    return LinearRanker(rows.offsets, rows.indices, rows.values, np.concatenate(biases), num_features)
+    return SparseWeights(rows.offsets, rows.indices, rows.values, np.concatenate(biases), num_features)

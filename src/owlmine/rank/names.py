@@ -1,4 +1,4 @@
-"""Classes whose names are spelled like words of the query.
+"""The judge of names: classes whose names are spelled like words of the query.
 
 w_cf = cosine of name c and word f (``spelling``) · rarity of f,    where that cosine is no less than 0.3 and name c
                                                                     among the 64 nearest of the word
@@ -15,39 +15,73 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
 from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64, SparseRows
-from owlmine.rank.linear import LinearRanker
+from owlmine.dense.retriever import Retriever
+from owlmine.rank.candidates import Candidates
+from owlmine.rank.judge import Training, Variant, register
+from owlmine.rank.linear import SparseWeights, check_weights_fit
 from owlmine.rank.points import SparsePoints
 from owlmine.rank.spelling import nearest_names
 
 # On validation points of debian-depends and tibkat-gnd; others do nearly as well (docs/research/log.md).
 _NEAREST = 64
 _LEAST_COSINE = 0.3
+# Names of classes, or words, beyond which they are not compared: a million of two words takes a minute or two, 4 GiB.
+_MOST_NAMES = 2_000_000
 
 
+@register
 @dataclass(frozen=True, eq=False)
-class NameMatches:
-    """``ranker`` holds w, ``lists`` the same by feature."""
+class NameJudge:
+    """``weights`` holds w, ``lists`` the same by feature."""
 
-    ranker: LinearRanker
+    name: ClassVar[str] = "names"
+    prior: ClassVar[float] = 1.5
+    must_help: ClassVar[bool] = True
+    is_default: ClassVar[bool] = True
+    default_variant: ClassVar[Variant] = None
+
+    weights: SparseWeights
     lists: SparsePoints
 
     @classmethod
-    def over(cls, ranker: LinearRanker) -> NameMatches:
-        """ValueError where these cannot be cosines times rarities."""
-        weights = SparseRows(ranker.offsets_K1, ranker.features, ranker.weights).to_scipy(ranker.num_features).tocsc()
-        if (weights.data < 0).any() or ranker.biases_K.any():
-            raise ValueError("names speak against a class, or for it whatever the query; wanted weights from 0 to 1")
-        return cls(
-            ranker, SparsePoints(weights.indptr.astype(np.int64), weights.indices, weights.data, ranker.num_classes)
+    def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
+        """None where there are no words to compare names with, or too many of either."""
+        del chosen
+        words, classes = training.features, training.classes
+        if not training.sizes.names or words.vocabulary is None or words.frequencies is None:
+            return {}
+        if max(len(words.vocabulary), len(classes.names)) > _MOST_NAMES:
+            training.message(f"names do not count: there are more than {_MOST_NAMES:,} of them, or of words")
+            return {}
+        training.message(
+            f"{len(classes.names):,} class names, compared with {len(words.vocabulary):,} words of queries"
         )
+        judge = cls.of(
+            list(words.vocabulary),
+            words.rarities(classes.num_points),
+            list(classes.names),
+            between=lambda: training.check("names"),
+        )
+        return {None: judge} if judge else {}
+
+    @classmethod
+    def over(cls, weights: SparseWeights) -> Self:
+        """ValueError where these cannot be cosines times rarities."""
+        rows = SparseRows(weights.offsets_K1, weights.features, weights.weights)
+        lists = rows.to_scipy(weights.num_features).tocsc()
+        if (lists.data < 0).any() or weights.biases_K.any():
+            raise ValueError("names speak against a class, or for it whatever the query; wanted weights from 0 to 1")
+        points = SparsePoints(lists.indptr.astype(np.int64), lists.indices, lists.data, weights.num_classes)
+        return cls(weights, points)
 
     @classmethod
     def of(
@@ -57,48 +91,63 @@ class NameMatches:
         names: Sequence[str],
         *,
         between: Callable[[], None] = lambda: None,
-    ) -> NameMatches:
+    ) -> Self:
         """``between`` is called now and then, and may raise to stop."""
-        return cls.from_weights(name_weights(words, rarities_F, names, between=between))
+        return cls.from_matrix(name_weights(words, rarities_F, names, between=between))
 
     @classmethod
-    def from_weights(cls, weights_KF: csr_matrix) -> NameMatches:
+    def from_matrix(cls, weights_KF: csr_matrix) -> Self:
         """From w, with the features of each row in ascending order."""
         (num_classes, num_features), offsets = weights_KF.shape, weights_KF.indptr.astype(np.int64)
         none_K = np.zeros(num_classes, np.float32)
-        return cls.over(LinearRanker(offsets, weights_KF.indices, weights_KF.data, none_K, num_features))
+        return cls.over(SparseWeights(offsets, weights_KF.indices, weights_KF.data, none_K, num_features))
 
-    def with_more(self, weights_CF: csr_matrix) -> NameMatches:
+    def with_more(self, weights_CF: csr_matrix) -> Self:
         """With classes behind those that there are."""
-        ranker = self.ranker
-        own_KF = csr_matrix((ranker.weights, ranker.features, ranker.offsets_K1), shape=ranker.shape)
-        return self.from_weights(vstack([own_KF, weights_CF], format="csr"))
+        known = self.weights
+        known_KF = csr_matrix((known.weights, known.features, known.offsets_K1), shape=known.shape)
+        return self.from_matrix(vstack([known_KF, weights_CF], format="csr"))
 
-    @property
-    def num_classes(self) -> int:
-        return self.ranker.num_classes
+    @classmethod
+    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
+        return {variant: judge.scores(candidates) for variant, judge in forms.items()}
 
-    def scores(self, queries: SparseRows, ids_NS: NDArray[Any], dense_N: NDArray[Any]) -> Float32:
-        """[N, S] for the classes of shortlists; 0 where the id is below 0, an empty place. ``dense_N`` is s."""
+    def scores(self, candidates: Candidates) -> Float32:
+        """0 where the id is below 0, an empty place."""
+        return self.scores_of(candidates.sparse_queries, candidates.ids_NS, candidates.best_N)
+
+    def scores_of(self, queries: SparseRows, ids_NS: NDArray[Any], dense_N: NDArray[Any]) -> Float32:
+        """[N, S] for these classes; ``dense_N`` is s."""
         doubts_N1: Float32 = (1 - dense_N[:, None]).clip(0, 1).astype(np.float32)
-        return doubts_N1 * self.ranker.scores(queries, ids_NS)
+        return doubts_N1 * self.weights.scores(queries, ids_NS)
 
-    def best(self, queries: SparseRows, count: int) -> Int64:
+    def suggest(self, queries: SparseRows, count: int) -> Int64:
         """The ids [N, n] of the classes that match best, n = min(count, K); -1 where no further one does at all."""
         cosines_Nn, ids_Nn = self.lists.nearest(queries, None, count)
         return np.where(cosines_Nn > 0, ids_Nn, -1)
 
     def __bool__(self) -> bool:
         """Whether any name is spelled like any word."""
-        return len(self.ranker.weights) > 0
+        return len(self.weights.weights) > 0
+
+    def on(self, device: torch.device) -> Self:
+        del device  # they stay on the CPU
+        return self
 
     def tensors(self) -> dict[str, Tensor]:
-        return self.ranker.tensors()
+        return self.weights.tensors()
+
+    def settings(self) -> dict[str, Any]:
+        return {}
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> NameMatches:
-        """Back from ``tensors()``; ValueError where that cannot be what they are."""
-        return cls.over(LinearRanker.from_tensors(tensors))
+    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        if settings:
+            raise ValueError(f"settings {dict(settings)}; wanted none")
+        return cls.over(SparseWeights.from_tensors(tensors))
+
+    def check_fits(self, model: Retriever) -> None:
+        check_weights_fit(self.weights, model)
 
 
 def name_weights(
@@ -119,10 +168,3 @@ def name_weights(
     weights_CF = csr_matrix((values_E.astype(np.float32), (names_Fn[near_Fn], words_E)), shape=shape)
     weights_CF.sort_indices()
     return weights_CF
-
-
-def rarities(frequencies_F: NDArray[np.int64], num_documents: int) -> NDArray[np.float64]:
-    """(ln(N / df) + 1) / (ln N + 1): 1 for a word of a single document. 0 for one of none."""
-    with np.errstate(divide="ignore"):
-        idf_F = np.log(num_documents / frequencies_F) + 1
-    return np.where(frequencies_F > 0, np.minimum(idf_F / (np.log(num_documents) + 1), 1.0), 0.0)

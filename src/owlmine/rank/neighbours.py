@@ -1,4 +1,6 @@
-"""Training points as witnesses: those nearest to a query vote for their labels.
+"""The judge of nearest neighbours: the training points nearest to a query vote for their labels.
+
+Neither the dense model nor linear classifiers remember single points.
 
 Shapes: N queries, S places of a shortlist, n neighbours, E labels of all neighbours.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -15,18 +17,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from owlmine.data.rows import Float32, SparseRows, gather_rows
-from owlmine.rank.points import DensePoints, SparsePoints, checked_rows
+from owlmine.dense.retriever import Retriever
+from owlmine.rank.candidates import Candidates
+from owlmine.rank.judge import Training, Variant, register
+from owlmine.rank.points import DensePoints, SparsePoints, checked_rows, first_head
 
 Points = DensePoints | SparsePoints
+# By which cosines are raised before they become shares of the vote.
+_POWERS = (2.0, 4.0, 16.0)
+# Vectors of training points beyond this are not kept.
+_MOST_VECTOR_BYTES = 4 << 30
 _KINDS: dict[str, type[DensePoints] | type[SparsePoints]] = {"dense": DensePoints, "sparse": SparsePoints}
 
 
+@register
 @dataclass(frozen=True, eq=False)
-class Neighbours:
+class NeighbourJudge:
     """votes of class c = Σ s_i^power [c is a label of i] / Σ s_i^power over the ``count`` points nearest to the query.
 
     s is the cosine of the two as ``points`` sees them, 0 where it is below.
     """
+
+    name: ClassVar[str] = "neighbours"
+    prior: ClassVar[float] = 0.1
+    must_help: ClassVar[bool] = True
+    is_default: ClassVar[bool] = False
+    default_variant: ClassVar[Variant] = None
 
     points: Points
     labels: SparseRows
@@ -47,23 +63,47 @@ class Neighbours:
     def kind(self) -> str:
         return next(kind for kind, points in _KINDS.items() if isinstance(self.points, points))
 
-    @property
-    def sees_vectors(self) -> bool:
-        """Whether neighbours are found by the dense model's vectors: others do without them."""
-        return isinstance(self.points, DensePoints)
+    @classmethod
+    def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
+        """Forms by the kind of neighbours, and by how much the nearest of them count more than others."""
+        forms: dict[Variant, Self] = {}
+        kinds = training.sizes.neighbour_kinds if training.sizes.neighbours else ()
+        for kind in kinds:
+            powers = {f"{kind}, power {power:g}": power for power in _POWERS}
+            if chosen is not None and chosen not in powers:
+                continue
+            points = _points(training, kind)
+            if points is None:
+                continue
+            for variant, power in powers.items():
+                count, num_classes = training.sizes.neighbours, training.model.shape.num_classes
+                forms[variant] = cls(points, training.labels, count, power, num_classes)
+        return forms if chosen is None else {chosen: forms[chosen]}
 
-    def on(self, device: torch.device) -> Neighbours:
+    @classmethod
+    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
+        """Neighbours of a kind are looked up once."""
+        nearest: dict[str, tuple[Float32, NDArray[np.int64]]] = {}
+        scores = {}
+        for variant, judge in forms.items():
+            if judge.kind not in nearest:
+                nearest[judge.kind] = judge.nearest(candidates)
+            scores[variant] = judge.votes_of(*nearest[judge.kind], candidates.ids_NS)
+        return scores
+
+    def scores(self, candidates: Candidates) -> Float32:
+        """Votes in [0, 1]; 0 where the id is below 0, an empty place."""
+        return self.votes_of(*self.nearest(candidates), candidates.ids_NS)
+
+    def nearest(self, candidates: Candidates) -> tuple[Float32, NDArray[np.int64]]:
+        """Cosines and numbers [N, n] of the training points nearest to each query."""
+        return self.points.nearest(candidates.sparse_queries, candidates.encoded.vectors_ND, self.count)
+
+    def on(self, device: torch.device) -> Self:
         return replace(self, points=self.points.on(device))
 
-    def votes(self, queries: SparseRows, vectors_ND: Tensor | None, ids_NS: NDArray[Any]) -> Float32:
-        """[N, S] for the classes of shortlists, each in [0, 1]; 0 where the id is below 0, an empty place.
-
-        ``vectors_ND``: the same queries as the dense model sees them, where ``sees_vectors``.
-        """
-        return self.votes_of(*self.points.nearest(queries, vectors_ND, self.count), ids_NS)
-
     def votes_of(self, cosines_Nn: Float32, points_Nn: NDArray[np.int64], ids_NS: NDArray[Any]) -> Float32:
-        """The same of neighbours that were found before."""
+        """[N, S] votes of these neighbours for classes."""
         shares_Nn = np.maximum(cosines_Nn, 0.0).astype(np.float64) ** self.power
         shares_Nn /= np.maximum(shares_Nn.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         offsets, positions_E = gather_rows(self.labels.offsets, points_Nn.ravel())
@@ -89,16 +129,46 @@ class Neighbours:
         }
         return labels | {f"points.{name}": tensor for name, tensor in self.points.tensors().items()}
 
-    def to_dict(self) -> dict[str, Any]:
-        """What ``tensors`` does not tell."""
+    def settings(self) -> dict[str, Any]:
         return {"kind": self.kind, "count": self.count, "power": self.power, "num_classes": self.num_classes}
 
     @classmethod
-    def from_parts(cls, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Neighbours:
-        """ValueError where numbers do not fit each other, from wherever they come."""
-        if told["kind"] not in _KINDS:
-            raise ValueError(f"neighbours of the kind {told['kind']!r}; wanted one of {', '.join(_KINDS)}")
-        own = {name.removeprefix("points."): tensor for name, tensor in tensors.items() if name.startswith("points.")}
-        points = _KINDS[told["kind"]].from_tensors(own)
+    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        if settings["kind"] not in _KINDS:
+            raise ValueError(f"neighbours of the kind {settings['kind']!r}; wanted one of {', '.join(_KINDS)}")
+        prefix = "points."
+        points = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         labels = SparseRows(tensors["label_offsets"].numpy(), tensors["labels"].numpy(), None)
-        return cls(points, labels, int(told["count"]), float(told["power"]), int(told["num_classes"]))
+        return cls(
+            _KINDS[settings["kind"]].from_tensors(points),
+            labels,
+            int(settings["count"]),
+            float(settings["power"]),
+            int(settings["num_classes"]),
+        )
+
+    def check_fits(self, model: Retriever) -> None:
+        shape, width = model.shape, model.shape.dim // model.shape.heads
+        if isinstance(self.points, DensePoints):
+            if shape.kind != "embedding" or self.points.vectors_PW.shape[1] != width:
+                raise ValueError(f"neighbours of width {self.points.vectors_PW.shape[1]}; the model is {shape}")
+        elif self.points.num_features != shape.num_features:
+            raise ValueError(f"neighbours of {self.points.num_features} features; the model is {shape}")
+        if self.num_classes > shape.num_classes:
+            raise ValueError(f"neighbours with {self.num_classes} classes; the model is {shape}")
+
+
+def _points(training: Training, kind: str) -> Points | None:
+    """None where there are too many for their kind."""
+    model = training.model
+    if kind == "sparse":
+        training.message("training points by their features, for neighbours that vote")
+        return SparsePoints.of(training.queries, num_features=model.shape.num_features)
+    width = model.shape.dim // model.shape.heads
+    if model.shape.kind != "embedding" or 2 * len(training.queries) * width > _MOST_VECTOR_BYTES:
+        return None
+    training.message("training points by their vectors, for neighbours that vote")
+    vectors_PW = torch.empty(len(training.queries), width, dtype=torch.bfloat16, device=model.device)
+    for block in training.blocks("vectors of training points"):
+        vectors_PW[block] = first_head(training.encode(block), width).to(torch.bfloat16)
+    return DensePoints(vectors_PW).on(model.device)

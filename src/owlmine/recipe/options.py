@@ -1,128 +1,197 @@
-"""The choices of a training run. The command line is made from this class, so a default lives once."""
+"""The choices of a training run, in groups. The command line is made from these classes, so a default lives once.
+
+``None`` means "choose for me": ``plan.py`` does, by the data and the machine.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
 from functools import partial
+from typing import Any, Self
 
 from owlmine.losses.modules.registry import LOSSES
 from owlmine.losses.surrogates import surrogate_names
 from owlmine.options import option
-from owlmine.recipe.suited_settings import suited_setting
 
-# Losses that the trainer can feed: those of one positive and a pool, or of one positive and all classes.
+# Losses that training can feed: those of one positive and a pool, or of one positive and all classes.
 TRAINABLE = tuple(name for name, entry in LOSSES.items() if entry.inputs in ("pool", "classes"))
 SCHEDULES = ("linear", "cosine", "constant")
 RECIPES = ("best", "single")
 OPTIMISERS = ("sgd", "adaptive")
-# With the class that each point leaves out a batch shares 2^15, so that tiles and blocks are full: one more costs up to
-# 16 % of a step.
-MAX_POOL = 32_767
-SINGLE_DIM, SINGLE_EPOCHS = 512, 15.0
 
-# The panels of ``owlmine train --help``, in the order in which they stand there.
-_loss = partial(option, group="Loss and mining")
-_steps = partial(option, group="Steps")
-_model = partial(option, group="Model")
-_run = partial(option, group="Run")
+_common = partial(option, common=True)
 
 
 @dataclass(frozen=True)
-class TrainOptions:
-    """How a model is trained: by default by the best recipe, one or more models whose shortlist is judged again, each
-    under a softmax over the hardest classes of a pool, from a warm start.
+class LossOptions:
+    """Which loss is learned, from which negatives."""
 
-    ``recipe="single"`` is one model and nothing else, ``loss="bowl"`` the paper's loss.
-
-    What a 0 leaves open (``top``, ``scale`` and the rates) has the number that suits the loss once this is made, and
-    with ``recipe="single"`` so have ``dim`` and ``epochs``; the best recipe leaves these two open until the device and
-    the data are known. ``dataclasses.replace`` keeps those numbers, whatever the new loss or recipe.
-    """
-
-    loss: str = _loss("mined-softmax", f"Loss: {', '.join(TRAINABLE)}.")
-    top: int = _loss(0, "How many of the hardest negatives count, for losses that mine (0: what suits the loss).")
-    pool: int = _loss(0, "Classes drawn for each batch (0: what suits the device, at most 32,767).")
-    pool_start: int = _loss(0, "Pool of the first steps, doubled up to --pool as mistakes become rare (0: no growth).")
-    shared_pool: bool = _loss(True, "One pool for a batch (off: one for each point, as in the paper; far slower).")
-    surrogate: str = _loss("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
-    scale: float = _loss(0.0, "Factor on scores inside the loss (0: what suits the loss).")
-    learn_scale: bool = _loss(False, "Learn the factor on scores.")
-    power: float = _loss(0.0, "Weights of the kept negatives by rank^-power (0: equal).")
-    tail: float = _loss(0.0, "Least weight of every negative of the pool.")
-    exclude_known: bool = _loss(True, "Do not count the other labels of a point as negatives (the paper does).")
-    epochs: float = _steps(0.0, "Visits to each training point (0: what the recipe says, 15 for a single model).")
-    batch_size: int = _steps(256, "Points per step.")
-    class_rate: float = _steps(0.0, "Step size of class vectors (0: what suits the loss).")
-    feature_rate: float = _steps(0.0, "Step size of feature vectors (0: what suits the loss).")
-    map_rate: float = _steps(0.0, "Step size of the linear maps and of a learned scale (0: what suits the loss).")
-    momentum: float = _steps(0.9, "Momentum of the linear maps.")
-    optimiser: str = _steps("sgd", "Row updates: sgd, or adaptive (steps shrink for rows that moved much).")
-    schedule: str = _steps("linear", "How step sizes fall: linear (to 0), cosine or constant.")
-    warm_start: bool = _steps(True, "Start class vectors from the mean vector of their training points.")
-    kind: str = _model("embedding", "Model: embedding (the paper's), or linear (no hidden layer).")
-    dim: int = _model(0, "Dimension of query and class vectors (0: what the recipe says, 512 for a single model).")
-    depth: int = _model(1, "Linear maps behind the feature table.")
-    heads: int = _model(0, "Models trained one after the other and put side by side (0: what the recipe says).")
-    shortlist: int = _model(0, "Best classes of a query that linear classifiers score again (0: what the recipe says).")
-    neighbours: int = _model(0, "Nearest training points that vote on the shortlist (0: what the recipe says).")
-    names: bool = _model(True, "Let names of classes count that a text spells, where its shortlist is scored again.")
-    recipe: str = _run(
-        "best",
-        "best: a re-ranker behind the model, and several models on a GPU or where points are few. single: one model"
-        " alone, the paper's form.",
+    loss: str = _common("mined-softmax", f"Loss: {', '.join(TRAINABLE)}.")
+    top: int | None = option(None, "Hardest negatives that count, for losses that mine (default: by the loss).")
+    pool: int | None = option(None, "Classes drawn for each batch (default: by the number of classes and the device).")
+    pool_start: int | None = option(
+        None, "Pool size of the first steps, doubled up to --pool as mistakes become rare (default: no growth)."
     )
-    validation: float = _run(0.02, "Share of train to validate on, where there is no dev split; 5,000 at most.")
-    validation_block: int = _run(1, "Neighbouring points of train that are cut off together.")
-    patience: int = _run(0, "Stop after so many epochs without a better validation P@1, and keep the best (0: off).")
-    seed: int = _run(0, "Seed of everything random.")
-    device: str = _run("auto", "cpu, cuda, or auto.")
-    kernels: bool = _run(True, "On a GPU, train by Triton kernels where there are some for it (off: plain PyTorch).")
-    checkpoint_minutes: float = _run(5.0, "Minutes between checkpoints.")
-    tensorboard: bool = _run(False, "Write event files for TensorBoard (pip install '.[tensorboard]').")
+    shared_pool: bool = option(
+        True, "Share one pool in a batch (off: one for each point, as in the paper; far slower)."
+    )
+    surrogate: str = option("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
+    scale: float | None = option(None, "Factor on scores inside the loss (default: by the loss).")
+    learn_scale: bool = option(False, "Learn the factor on scores.")
+    power: float = option(0.0, "Weight the kept negatives by rank^-power (0: equally).")
+    least_weight: float = option(0.0, "Least weight of every negative of the pool.")
+    exclude_known: bool = option(True, "Do not count a point's other labels as negatives (the paper does).")
 
     def __post_init__(self) -> None:
-        if self.loss not in TRAINABLE:
-            raise ValueError(f"loss is {self.loss!r}; wanted one of {', '.join(TRAINABLE)}")
-        # From here on no option is open: what is written down of a run are the numbers it was made with.
-        for name, value in vars(suited_setting(self.loss)).items():
-            if getattr(self, name) == 0:
-                object.__setattr__(self, name, value)
-        # The best recipe goes by the device and the data, which are not known here.
-        if self.recipe != "best":
-            object.__setattr__(self, "dim", self.dim or SINGLE_DIM)
-            object.__setattr__(self, "epochs", self.epochs or SINGLE_EPOCHS)
-        checks = (
-            ("top", self.top >= 1, "1 or more, or 0"),
-            ("pool", self.pool >= 0, "0 or more"),
+        _check(
+            self,
+            ("loss", self.loss in TRAINABLE, f"one of {', '.join(TRAINABLE)}"),
+            ("top", self.top is None or self.top >= 1, "1 or more"),
+            ("pool", self.pool is None or self.pool >= 1, "1 or more"),
             (
                 "pool_start",
-                self.pool_start == 0 or self.pool_start >= max(self.top, 2),
-                "0, or at least 2 and no fewer than --top",
+                self.pool_start is None or self.pool_start >= max(self.top or 1, 2),
+                "at least 2, and no fewer than --top",
             ),
-            ("pool_start", self.pool_start == 0 or self.shared_pool, "0 with a pool for each point"),
+            ("pool_start", self.pool_start is None or self.shared_pool, "a shared pool"),
             ("surrogate", self.surrogate in surrogate_names(), f"one of {', '.join(surrogate_names())}"),
-            ("scale", self.scale > 0, "above 0, or 0"),
+            ("scale", self.scale is None or self.scale > 0, "above 0"),
             ("power", self.power >= 0, "0 or more"),
-            ("tail", self.tail >= 0, "0 or more"),
-            ("epochs", self.epochs >= 0, "above 0, or 0"),
-            ("dim", self.dim >= 0, "1 or more, or 0"),
+            ("least_weight", self.least_weight >= 0, "0 or more"),
+        )
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """How a model learns."""
+
+    epochs: float | None = _common(None, "Visits to each training point (default: by the recipe).")
+    batch_size: int = option(256, "Points per step.")
+    class_rate: float | None = option(None, "Step size of class vectors (default: by the loss).")
+    feature_rate: float | None = option(None, "Step size of feature vectors (default: by the loss).")
+    map_rate: float | None = option(None, "Step size of the linear maps and of a learned scale (default: by the loss).")
+    momentum: float = option(0.9, "Momentum of the linear maps.")
+    optimiser: str = option("sgd", "Row updates: sgd, or adaptive (steps shrink for rows that moved much).")
+    schedule: str = option("linear", "How step sizes fall: linear (to 0), cosine or constant.")
+    warm_start: bool = option(True, "Start class vectors at the mean vector of their training points.")
+
+    def __post_init__(self) -> None:
+        _check(
+            self,
+            ("epochs", self.epochs is None or self.epochs > 0, "above 0"),
             ("batch_size", self.batch_size >= 1, "1 or more"),
+            *(
+                (name, getattr(self, name) is None or getattr(self, name) > 0, "above 0")
+                for name in ("class_rate", "feature_rate", "map_rate")
+            ),
             ("momentum", 0 <= self.momentum < 1, "0 to below 1"),
             ("optimiser", self.optimiser in OPTIMISERS, f"one of {', '.join(OPTIMISERS)}"),
             ("schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
-            ("heads", self.heads >= 0, "0 or more"),
-            ("heads", self.heads <= 1 or self.kind != "linear", "0 or 1 with a linear model"),
-            ("shortlist", self.shortlist >= 0, "0 or more"),
-            ("neighbours", self.neighbours >= 0, "0 or more"),
+        )
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What is learned: dense models, and what ranks their candidates."""
+
+    recipe: str = _common(
+        "best",
+        "best: judges behind the dense model, and an ensemble on a GPU or where points are few. single: one dense model"
+        " alone, as in the paper.",
+    )
+    kind: str = option("embedding", "Dense model: embedding (the paper's), or linear (no hidden layer).")
+    dim: int | None = _common(None, "Dimension of query and class vectors (default: by the recipe).")
+    depth: int = option(1, "Linear maps behind the feature table.")
+    heads: int | None = _common(None, "Models in the ensemble (default: by the recipe).")
+    shortlist: int | None = _common(None, "Best classes of a query that judges score again; 0: none.")
+    neighbours: int | None = _common(None, "Nearest training points that vote on the shortlist; 0: none.")
+    names: bool = _common(True, "Use class names that appear in the text.")
+
+    def __post_init__(self) -> None:
+        _check(
+            self,
             ("recipe", self.recipe in RECIPES, f"one of {', '.join(RECIPES)}"),
+            ("kind", self.kind in ("embedding", "linear"), "embedding or linear"),
+            ("dim", self.dim is None or self.dim >= 1, "1 or more"),
+            ("depth", 0 <= self.depth <= 8, "0 to 8"),
+            ("heads", self.heads is None or self.heads >= 1, "1 or more"),
+            ("heads", (self.heads or 1) == 1 or self.kind != "linear", "1 with a linear model"),
+            ("shortlist", (self.shortlist or 0) >= 0, "0 or more"),
+            ("neighbours", (self.neighbours or 0) >= 0, "0 or more"),
+        )
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is watched, and where."""
+
+    validation: float = _common(0.02, "Share of the training data to validate on, where there is no dev split.")
+    validation_block: int = option(1, "Neighbouring training points that are held out together.")
+    patience: int = option(0, "Stop after this many epochs without a better validation P@1, keep the best (0: off).")
+    seed: int = _common(0, "Seed of everything random.")
+    device: str = _common("auto", "cpu, cuda, or auto.")
+    kernels: bool = option(True, "On a GPU, train with Triton kernels where there are some (off: plain PyTorch).")
+    checkpoint_minutes: float = option(5.0, "Minutes between checkpoints.")
+    tensorboard: bool = option(False, "Write event files for TensorBoard (pip install '.[tensorboard]').")
+
+    def __post_init__(self) -> None:
+        _check(
+            self,
             ("validation", 0 <= self.validation < 1, "0 to below 1"),
             ("validation_block", self.validation_block >= 1, "1 or more"),
             ("patience", self.patience >= 0, "0 or more"),
             ("seed", 0 <= self.seed < 2**32, "0 to 2^32 - 1"),
             ("device", self.device in ("auto", "cpu", "cuda"), "auto, cpu or cuda"),
             ("checkpoint_minutes", self.checkpoint_minutes > 0, "above 0"),
-            *((name, getattr(self, name) > 0, "above 0, or 0") for name in ("class_rate", "feature_rate", "map_rate")),
         )
-        for name, good, wanted in checks:
-            if not good:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted {wanted}")
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How a model is trained. By default by the best recipe, and the plan chooses the sizes.
+
+    ``TrainOptions.of(epochs=3, loss="bowl")`` takes single options and puts them into their groups.
+    """
+
+    model: ModelOptions = field(default_factory=ModelOptions, metadata={"group": "Model"})
+    loss: LossOptions = field(default_factory=LossOptions, metadata={"group": "Loss and mining"})
+    steps: StepOptions = field(default_factory=StepOptions, metadata={"group": "Steps"})
+    run: RunOptions = field(default_factory=RunOptions, metadata={"group": "Run"})
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """From single options by name. TypeError for a name that no group has."""
+        groups: dict[str, Any] = {}
+        for group in fields(cls):
+            names = [leaf.name for leaf in fields(_GROUPS[group.name])]
+            groups[group.name] = _GROUPS[group.name](**{name: given.pop(name) for name in names if name in given})
+        if given:
+            names = list(cls().to_dict())
+            close = get_close_matches(next(iter(given)), names, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; wanted some of {', '.join(names)}"
+            raise TypeError(f"there is no option {', '.join(given)}{hint}")
+        return cls(**groups)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Single options by name."""
+        return {name: value for group in fields(self) for name, value in asdict(getattr(self, group.name)).items()}
+
+    def with_(self, **changes: Any) -> Self:
+        """The same but for some single options."""
+        return self.of(**(self.to_dict() | changes))
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> Self:
+        """What ``to_dict`` gave."""
+        return cls.of(**options)
+
+
+_GROUPS: dict[str, Any] = {"model": ModelOptions, "loss": LossOptions, "steps": StepOptions, "run": RunOptions}
+
+
+def _check(options: Any, *checks: tuple[str, bool, str]) -> None:
+    for name, good, wanted in checks:
+        if not good:
+            raise ValueError(f"{name} is {getattr(options, name)!r}; wanted {wanted}")

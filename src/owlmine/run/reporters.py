@@ -1,4 +1,4 @@
-"""A run shown to people: a live bar on a terminal, plain lines elsewhere, nothing in a library."""
+"""A run shown to people: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,20 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from owlmine.train.progress import Progress as RunProgress
-from owlmine.train.progress import Reporter
+from owlmine.dense.progress import Progress as RunProgress
 
 _LINE_SECONDS = 10.0
-
-
-class SilentReporter:
-    """Says nothing."""
-
-    def progress(self, progress: RunProgress) -> None:
-        del progress
-
-    def message(self, text: str) -> None:
-        del text
 
 
 class LineReporter:
@@ -29,19 +18,19 @@ class LineReporter:
 
     def __init__(self, console: Console) -> None:
         self._console, self._last, self._step = console, time.monotonic(), 0
-        # An epoch brings figures of its own, so another object tells that one has ended.
+        # An epoch brings a new object of figures.
         self._validated: dict[str, float] | None = None
 
     def progress(self, progress: RunProgress) -> None:
         now = time.monotonic()
-        # None of this run so far: the first of all, or the next of models that are put side by side.
+        # Nothing seen of this model so far: it is the first, or the next one of an ensemble.
         if self._validated is None or progress.step < self._step:
             self._validated = progress.validation
         self._step = progress.step
         if progress.validation is self._validated and now - self._last < _LINE_SECONDS:
             return
         self._last, self._validated = now, progress.validation
-        self._console.print(f"epoch {progress.epoch:5.2f}  {told(progress)}", soft_wrap=True, highlight=False)
+        self._console.print(f"epoch {progress.epoch:5.2f}  {figures_line(progress)}", soft_wrap=True, highlight=False)
 
     def message(self, text: str) -> None:
         self._console.print(escape(text), soft_wrap=True, highlight=False)
@@ -55,10 +44,10 @@ class BarReporter:
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TaskProgressColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[figures]}"),
             console=console,
         )
-        self._task = self._bar.add_task(escape(title), total=None, told="")
+        self._task = self._bar.add_task(escape(title), total=None, figures="")
 
     def __enter__(self) -> BarReporter:
         self._bar.start()
@@ -68,19 +57,16 @@ class BarReporter:
         self._bar.stop()
 
     def progress(self, progress: RunProgress) -> None:
-        self._bar.update(self._task, total=progress.num_steps, completed=progress.step, told=told(progress))
+        self._bar.update(self._task, total=progress.num_steps, completed=progress.step, figures=figures_line(progress))
 
     def message(self, text: str) -> None:
         self._bar.console.print(escape(text), soft_wrap=True, highlight=False)
 
 
-def told(progress: RunProgress) -> str:
+def figures_line(progress: RunProgress) -> str:
     """The figures of a run on one line."""
     minutes, seconds = divmod(round(progress.seconds_left), 60)
     figures = "".join(f"  {name} {value:.2f}" for name, value in progress.validation.items() if name == "P@1")
     return (
         f"loss {progress.loss:.4f}  {progress.points_per_second:,.0f} points/s  {minutes}:{seconds:02d} left{figures}"
     )
-
-
-__all__ = ["BarReporter", "LineReporter", "Reporter", "SilentReporter", "told"]

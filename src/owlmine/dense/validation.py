@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from owlmine.data.rows import Int64
-from owlmine.data.store import Batch, Split, Store
+from owlmine.data.store import Batch, Dataset, Split
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever
 from owlmine.metrics import RankingMetrics
@@ -26,10 +26,10 @@ class Chosen(Protocol):
     def validation_block(self) -> int: ...
 
 
-def validation_part(store: Store, options: Chosen) -> ValidationPart:
+def validation_part(data: Dataset, options: Chosen) -> ValidationPart:
     """The same points whatever the seed of the run: runs of several seeds are judged on the same ones, and models that
     are joined have all left them out."""
-    return ValidationPart(store, share=options.validation, block=options.validation_block)
+    return ValidationPart(data, share=options.validation, block=options.validation_block)
 
 
 class ValidationPart:
@@ -40,13 +40,13 @@ class ValidationPart:
     ValueError where a run has more than ``_MAX_POINTS``, or nothing would be left to learn from.
     """
 
-    def __init__(self, store: Store, *, share: float, seed: int = 0, block: int = 1) -> None:
-        train = store["train"]
+    def __init__(self, data: Dataset, *, share: float, seed: int = 0, block: int = 1) -> None:
+        train = data["train"]
         everything: Int64 = np.arange(len(train))
         self.split: Split | None = None
         self.train_rows, self.rows = everything, everything[:0]
-        if "dev" in store.splits:
-            self.split = store["dev"]
+        if "dev" in data.splits:
+            self.split = data["dev"]
             self.rows = _chosen(len(self.split), min(len(self.split), _MAX_POINTS), seed)
         elif share > 0:
             self.split = train

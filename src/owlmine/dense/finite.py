@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from owlmine.data.rows import SparseRows
-from owlmine.data.store import Batch, Store
+from owlmine.data.store import Batch, Dataset
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever
 from owlmine.errors import DataError, OwlmineError
@@ -22,10 +22,10 @@ class NotFinite(OwlmineError):  # noqa: N818
     """A run left the numbers: its loss, or what it has learnt."""
 
 
-def require_workable_values(store: Store, *, name: str) -> None:
+def require_workable_values(data: Dataset, *, name: str) -> None:
     """Raises DataError where feature values are so large, or all so small, that scores would overflow or vanish without
     a sign. ``name`` is that of the data."""
-    for split in (store[part] for part in ("train", "dev") if part in store.splits):
+    for split in (data[part] for part in ("train", "dev") if part in data.splits):
         first, largest = 0, 0.0
         for batch in split.blocks():
             sizes = _sizes(batch)

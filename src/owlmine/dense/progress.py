@@ -1,9 +1,10 @@
-"""Where a run stands, who is told, and what the clock has to do with it."""
+"""Where a training stands, and who is shown."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +31,16 @@ class Reporter(Protocol):
     def message(self, text: str) -> None: ...
 
 
+class SilentReporter:
+    """Shows nothing."""
+
+    def progress(self, progress: Progress) -> None:
+        del progress
+
+    def message(self, text: str) -> None:
+        del text
+
+
 @dataclass(frozen=True)
 class RunSize:
     """How long a run is."""
@@ -40,10 +51,10 @@ class RunSize:
 
 
 class Clock:
-    """Speed, time left, and when the next checkpoint is due."""
+    """Speed and time left."""
 
     def __init__(self, first_step: int, *, seconds_before: float) -> None:
-        self._began = self._saved = time.monotonic()
+        self._began = time.monotonic()
         self._seconds_before = seconds_before
         self._first_step = first_step
         self.loss = math.nan
@@ -52,12 +63,6 @@ class Clock:
     def seconds(self) -> float:
         """Of the whole run, earlier parts included."""
         return self._seconds_before + time.monotonic() - self._began
-
-    def checkpoint_due(self, minutes: float) -> bool:
-        return time.monotonic() - self._saved >= 60 * minutes
-
-    def saved(self) -> None:
-        self._saved = time.monotonic()
 
     def look(self, loss: float, *, step: int, size: RunSize) -> Progress:
         """Where the run stands now."""
@@ -72,3 +77,20 @@ class Clock:
             seconds_left=(size.num_steps - step) / max(steps_per_second, 1e-9),
             validation=self.validation,
         )
+
+
+_SECONDS = 15.0
+
+
+class Heartbeat:
+    """Signs of life from work that has no steps to show: ``show`` gets how much of ``total`` is done, not more often
+    than every 15 seconds and not at the end."""
+
+    def __init__(self, show: Callable[[str], None], what: str, total: int) -> None:
+        self._show, self._what, self._total = show, what, total
+        self._last = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        if done < self._total and time.monotonic() - self._last >= _SECONDS:
+            self._last = time.monotonic()
+            self._show(f"{self._what}: {done:,} of {self._total:,}")

@@ -12,7 +12,7 @@ from owlmine.data.arrays import StringTable
 from owlmine.data.formats.block import RowLabels
 from owlmine.data.rows import Int64
 from owlmine.errors import OwlmineError, excerpt
-from owlmine.model.predictor import ClassWords
+from owlmine.rank.words import ClassWords
 
 # Comparing spellings costs some microseconds a key; of more keys than these, those that begin alike are compared.
 _MAX_COMPARED = 100_000

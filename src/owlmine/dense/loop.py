@@ -1,0 +1,397 @@
+"""The training of one model, in memory: schedule, validation, patience, and where it may be interrupted.
+
+``Watch`` is everything around it: who sees the progress, where checkpoints go, whether somebody asked it to stop. The
+one here keeps nothing; ``run/`` has one with a folder. Neither changes what is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from owlmine.data.batches import Batches
+from owlmine.data.rows import Int64
+from owlmine.data.store import Split
+from owlmine.dense.finite import NotFinite, first_not_finite, has_directions, num_without_direction
+from owlmine.dense.objective import PoolObjective
+from owlmine.dense.pool_growth import LOOK_EVERY, pool_growth
+from owlmine.dense.progress import Clock, Progress, Reporter, RunSize, SilentReporter
+from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.dense.settings import DenseSettings
+from owlmine.dense.step import TrainingStep, rate_factor
+from owlmine.dense.validation import ValidationPart
+from owlmine.dense.warm_start import warm_start
+from owlmine.errors import OwlmineError
+from owlmine.mining.hardest_classes import have_triton
+
+# Steps between looks at the loss: each look waits for the device.
+_LOOK_EVERY = 50
+# Training points whose vectors are checked for one that is not 0.
+_PROBE = 256
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A training at the end of a step: every tensor, and what else it takes to go on."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+class TensorSource(Protocol):
+    """Saved tensors, read one by one."""
+
+    @property
+    def names(self) -> list[str]: ...
+    def read(self, name: str) -> Tensor: ...
+    def read_into(self, name: str, tensor: Tensor) -> None: ...
+
+
+class SavedSnapshot(Protocol):
+    """A snapshot that was saved. Its tensors stay where they are until they are read."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def tensors(self) -> TensorSource: ...
+    @property
+    def state(self) -> dict[str, Any]: ...
+
+
+class Best(Protocol):
+    """The weights of the best epoch so far. ``record`` is that epoch's line of metrics, None before the first."""
+
+    record: Record | None
+
+    def offer(self, record: Record, tensors: dict[str, Tensor]) -> None:
+        """Keeps the weights if their P@1 is higher. Raises OwlmineError where they cannot be kept."""
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Puts the kept weights into these tensors. Raises OwlmineError where they are lost."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class MemoryBest:
+    """A second copy of the weights in memory."""
+
+    def __init__(self) -> None:
+        self.record: Record | None = None
+        self._tensors: dict[str, Tensor] = {}
+
+    def offer(self, record: Record, tensors: dict[str, Tensor]) -> None:
+        if self.record is None or record["P@1"] > self.record["P@1"]:
+            self._tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+            self.record = record
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            tensor.copy_(self._tensors[name])
+
+    def state_dict(self) -> dict[str, Any]:
+        raise AssertionError("a training in memory has no checkpoints")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise AssertionError("a training in memory has no checkpoints")
+
+
+class Watch:
+    """What surrounds the training of a model. This one shows progress and keeps nothing."""
+
+    def __init__(self, reporter: Reporter | None = None) -> None:
+        self.reporter = reporter or SilentReporter()
+        self.best: Best = MemoryBest()
+
+    def restore(self) -> SavedSnapshot | None:
+        """Where an interrupted training goes on."""
+        return None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody has asked for an end."""
+        return False
+
+    def stop(self, where: str) -> None:
+        """Raises what ends an interrupted training; after ``stopping`` was true and a snapshot was saved."""
+
+    def check(self, where: str) -> None:
+        """Ends the training here if that was asked for: nothing would be lost."""
+        if self.stopping:
+            self.stop(where)
+
+    def due(self) -> bool:
+        """Whether it is time for a snapshot."""
+        return False
+
+    def save(self, take: Callable[[], Snapshot]) -> None:
+        """Keeps a snapshot."""
+
+    def epoch_ended(self, history: list[Record]) -> None:
+        """Called when a line was added to the history, or lines were taken away."""
+
+    def figures(self, step: int, figures: dict[str, float]) -> None:
+        """Points of curves."""
+
+    def advice(self) -> str:
+        """What to say to somebody whose training broke down, besides what was wrong."""
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class DenseFit:
+    """A trained model, and what was seen on the way."""
+
+    model: Retriever
+    history: list[Record]
+    best: Record
+    """The line of the history whose weights these are."""
+
+
+def train_dense(
+    train: Split,
+    shape: ModelShape,
+    settings: DenseSettings,
+    validation: ValidationPart,
+    *,
+    device: torch.device,
+    watch: Watch | None = None,
+) -> DenseFit:
+    """Trains one model on the rows of ``train`` that ``validation`` leaves to learn from."""
+    return DenseTraining(train, shape, settings, validation, device=device, watch=watch or Watch()).run()
+
+
+class DenseTraining:
+    """One model on its way."""
+
+    def __init__(
+        self,
+        train: Split,
+        shape: ModelShape,
+        settings: DenseSettings,
+        validation: ValidationPart,
+        *,
+        device: torch.device,
+        watch: Watch,
+    ) -> None:
+        self.settings, self.watch, self._train, self._validation = settings, watch, train, validation
+        self.model = Retriever.new(shape, seed=settings.seed, device=device)
+        self._learn = choose_step(self.model, settings, train, watch.reporter.message)
+        self._batches = Batches(train, batch_size=settings.batch_size, seed=settings.seed, rows=validation.train_rows)
+        self.num_steps = max(round(settings.epochs * len(self._batches)), 1)
+        self._growth = pool_growth(settings)
+        self.step = 0
+        self.history: list[Record] = []
+        # Double precision: the sum of an epoch's losses must not depend on how many steps an epoch has.
+        self._epoch_loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._seconds_before = 0.0
+        self._without_direction = 0
+
+    def run(self) -> DenseFit:
+        saved = self.watch.restore()
+        if saved is not None:
+            self._restore(saved)
+            self.watch.reporter.message(f"resumed at step {self.step:,} of {self.num_steps:,}")
+        elif self.settings.warm_start:
+            warm_start(
+                self.model,
+                self._train,
+                self._validation.train_rows,
+                between=lambda: self.watch.check("before the first step"),
+            )
+        self._without_direction = num_without_direction(self.model)
+        self._loop()
+        best = self.history[-1]
+        if self.watch.best.record is not None:
+            try:
+                self.watch.best.restore(self.model.tensors())
+                best = self.watch.best.record
+            except OwlmineError as error:
+                self.watch.reporter.message(f"{error}; the model keeps the last epoch's weights instead of the best")
+        return DenseFit(self.model, self.history, best)
+
+    def _loop(self) -> None:
+        clock = Clock(self.step, seconds_before=self._seconds_before)
+        bad = torch.full((), -1, device=self.model.device)
+        while not self._is_over():
+            rows = self._batches.next_rows()
+            self._look_at_pool(rows)
+            loss = self._learn(rows, number=self.step, progress=self.step / self.num_steps)
+            self.step += 1
+            self._epoch_loss += loss
+            bad = torch.where(~torch.isfinite(loss) & (bad < 0), self.step, bad)
+            epoch_ends = self.step % len(self._batches) == 0 or self.step == self.num_steps
+            # Read once: a signal that comes later must find a checkpoint of its own.
+            stopping = self.watch.stopping
+            due = stopping or self.watch.due()
+            if not (epoch_ends or due or self.step % _LOOK_EVERY == 0):
+                continue
+            if int(bad) >= 0:
+                raise self._broken(f"the loss of step {int(bad):,} is not a finite number")
+            self._look(clock, float(self._epoch_loss) / ((self.step - 1) % len(self._batches) + 1))
+            if epoch_ends:
+                self._look_at_weights()
+                self._epoch_ended(clock)
+            stopping = stopping or self.watch.stopping
+            # After the last step too: whatever ends the process from here on, nothing is trained again.
+            if due or stopping or self._is_over():
+                self._look_at_weights()
+                self._seconds_before = clock.seconds()
+                self.watch.save(self._snapshot)
+            if stopping:
+                self.watch.stop(f"at step {self.step:,} of {self.num_steps:,}")
+
+    def _look_at_pool(self, rows: Int64) -> None:
+        """Lets the pool grow. Before the batch is learned, which would hide its mistakes."""
+        if self._growth is None or self.step % LOOK_EVERY:
+            return
+        if self._growth.look(self.model, self._train.batch(rows), number=self.step):
+            self._learn.grow(self._growth.size)
+            self.watch.reporter.message(f"after step {self.step:,} the pool grows to {self._growth.size:,}")
+
+    def _look(self, clock: Clock, loss: float) -> None:
+        progress = self._report(clock, loss)
+        figures = {"loss": loss, "points_per_second": progress.points_per_second}
+        self.watch.figures(self.step, figures | {f"rate/{name}": rate for name, rate in self._rates().items()})
+
+    def _report(self, clock: Clock, loss: float) -> Progress:
+        size = RunSize(self.num_steps, len(self._batches), self.settings.batch_size)
+        progress = clock.look(loss, step=self.step, size=size)
+        self.watch.reporter.progress(progress)
+        return progress
+
+    def _rates(self) -> dict[str, float]:
+        """The step sizes of the last step, of what is learned here."""
+        settings, shape = self.settings, self.model.shape
+        rates = {"class": settings.class_rate}
+        if shape.kind == "embedding":
+            rates["feature"] = settings.feature_rate
+        if (shape.kind == "embedding" and shape.depth) or settings.learn_scale:
+            rates["map"] = settings.map_rate
+        factor = rate_factor(settings.schedule, (self.step - 1) / self.num_steps)
+        return {name: rate * factor for name, rate in rates.items()}
+
+    def _look_at_weights(self) -> None:
+        """A loss shows its own step's update only in the next step, which may never come."""
+        if (name := first_not_finite(self.model)) is not None:
+            raise self._broken(f"after step {self.step:,} {name} holds numbers that are not finite")
+        if self.model.shape.kind == "linear":  # its classes begin at 0, and its queries stay as they are
+            return
+        if (lost := num_without_direction(self.model) - self._without_direction) > 0:
+            raise self._broken(f"by step {self.step:,} {lost:,} class vectors have become 0: their lengths overflow")
+        if not has_directions(self.model, self._train.batch(self._validation.train_rows[:_PROBE])):
+            raise self._broken(f"after step {self.step:,} the vectors of queries are 0: their lengths overflow")
+
+    def _broken(self, what: str) -> NotFinite:
+        return NotFinite(
+            f"{what}; lower the rates (--class-rate, --feature-rate, --map-rate) and look for huge feature values, then"
+            f" train into a new folder{self.watch.advice()}"
+        )
+
+    def _epoch_ended(self, clock: Clock) -> None:
+        """Validates, and adds a line to the history."""
+        figures = self._validation.measure(self.model) if len(self._validation) else {}
+        record = {"step": self.step, "epoch": self.step / len(self._batches), "loss": clock.loss, **figures}
+        record["seconds"] = round(clock.seconds(), 3)
+        self.history.append(record)
+        self._epoch_loss.zero_()
+        self.watch.epoch_ended(self.history)
+        clock.validation = figures
+        self._report(clock, clock.loss)
+        self.watch.figures(self.step, {f"validation/{name}": figure for name, figure in figures.items()})
+        if self.settings.patience and figures:
+            try:
+                self.watch.best.offer(record, self.model.tensors())
+            except OwlmineError as error:
+                self.watch.reporter.message(f"{error}; training goes on")
+
+    def _is_over(self) -> bool:
+        return self.step == self.num_steps or self._out_of_patience()
+
+    def _out_of_patience(self) -> bool:
+        """Whether so many epochs have passed since the best one. From the history alone: a resumed run stops as well."""
+        best = self.watch.best.record
+        if not self.settings.patience or best is None:
+            return False
+        best_step: int = best["step"]
+        return sum(int(record["step"]) > best_step for record in self.history) >= self.settings.patience
+
+    def _snapshot(self) -> Snapshot:
+        model = {f"model.{name}": tensor for name, tensor in self.model.tensors().items()}
+        step = {f"step.{name}": tensor for name, tensor in self._learn.state_tensors().items()}
+        state = {
+            "batches": self._batches.state_dict(),
+            "best": self.watch.best.state_dict(),
+            "history": self.history,
+            "seconds": self._seconds_before,
+            "growth": None if self._growth is None else self._growth.state_dict(),
+        }
+        return Snapshot(self.step, model | step | {"epoch_loss": self._epoch_loss}, state)
+
+    def _restore(self, saved: SavedSnapshot) -> None:
+        file = saved.tensors
+        for name, tensor in self.model.tensors().items():
+            file.read_into(f"model.{name}", tensor)
+        file.read_into("epoch_loss", self._epoch_loss)
+        self._learn.load_state_tensors(
+            {name.removeprefix("step."): file.read(name) for name in file.names if name.startswith("step.")}
+        )
+        self._batches.load_state_dict(saved.state["batches"])
+        self.watch.best.load_state_dict(saved.state["best"])
+        if self._growth is not None:
+            self._growth.load_state_dict(saved.state["growth"])
+            self._learn.grow(self._growth.size)
+        self.history, self.step = saved.state["history"], saved.step
+        self._seconds_before = saved.state["seconds"]
+        self.watch.epoch_ended(self.history)  # epochs after the snapshot come again
+
+
+class Step(Protocol):
+    """Learns from points of the training split."""
+
+    def __call__(self, rows: Int64, *, number: int, progress: float) -> Tensor:
+        """Mean loss (0-d, on the device) of the points with these row numbers. ``progress``: share of the run."""
+
+    def grow(self, pool_size: int) -> None:
+        """From now on pools have this size. For losses that mine."""
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Everything that changes during training besides the model's tensors."""
+
+    def load_state_tensors(self, state: dict[str, Tensor]) -> None:
+        """Puts back what ``state_tensors`` gave."""
+
+
+class HostStep:
+    """The plain step, which is handed its points by the host."""
+
+    def __init__(self, model: Retriever, settings: DenseSettings, split: Split) -> None:
+        self._learn, self._split = TrainingStep(model, settings), split
+        self.state_tensors, self.load_state_tensors = self._learn.state_tensors, self._learn.load_state_tensors
+
+    def __call__(self, rows: Int64, *, number: int, progress: float) -> Tensor:
+        return self._learn(self._split.batch(rows), number=number, progress=progress)
+
+    def grow(self, pool_size: int) -> None:
+        objective = self._learn.objective
+        assert isinstance(objective, PoolObjective)
+        objective.pool_size = pool_size
+
+
+def choose_step(model: Retriever, settings: DenseSettings, split: Split, explain: Callable[[str], None]) -> Step:
+    """By kernels where the device has them and they can do what the settings ask; ``explain`` is told why not."""
+    if model.device.type == "cuda" and settings.kernels and have_triton():
+        from owlmine.dense.fused_step import FusedStep, why_not_fused  # Triton is an optional part.
+
+        reason = why_not_fused(model, settings, split)
+        if reason is None:
+            return FusedStep(model, settings, split)
+        explain(f"steps by plain PyTorch, as {reason}")
+    return HostStep(model, settings, split)

@@ -1,0 +1,44 @@
+"""Every number that one dense model is trained with. Nothing is open here: ``recipe/plan.py`` has chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DenseSettings:
+    """One model: its form, its loss, its steps."""
+
+    kind: str
+    """``embedding`` (the paper's) or ``linear``."""
+    dim: int
+    depth: int
+    loss: str
+    top: int
+    """Hardest negatives that count, for losses that mine."""
+    pool: int
+    """Classes drawn for a batch."""
+    pool_start: int | None
+    """Pool of the first steps, where it grows."""
+    shared_pool: bool
+    surrogate: str
+    scale: float
+    learn_scale: bool
+    power: float
+    least_weight: float
+    """Of every negative of the pool."""
+    exclude_known: bool
+    epochs: float
+    batch_size: int
+    class_rate: float
+    feature_rate: float
+    map_rate: float
+    momentum: float
+    optimiser: str
+    schedule: str
+    warm_start: bool
+    patience: int
+    """Epochs without a better validation P@1 after which to stop; 0: never."""
+    kernels: bool
+    """Whether a GPU trains by Triton kernels where there are some."""
+    seed: int

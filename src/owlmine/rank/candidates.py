@@ -1,0 +1,135 @@
+"""Candidates: the classes of each query that judges look at.
+
+They are the best classes of the dense model and, behind those, the classes whose names the query suggests: a dense
+model does not list a class that it has hardly seen. A query is encoded once; whoever needs its vector finds it here.
+
+Shapes: N queries, K classes, S places of a list, n places for suggested classes, D dimension, E places that are filled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from owlmine.data.rows import Float32, Int64, SparseRows
+from owlmine.dense.encoder import query_batch
+from owlmine.dense.retriever import Retriever
+from owlmine.mining import hardest
+
+SUGGESTED = 20
+"""Places for classes that names suggest."""
+
+_BLOCK_NUMBERS = 1 << 24
+
+
+@runtime_checkable
+class Suggests(Protocol):
+    """Something that knows classes which belong on a list, whatever the dense model says."""
+
+    def suggest(self, queries: SparseRows, count: int) -> Int64:
+        """Ids [N, n] of at most ``count`` classes; -1 in places that stay empty."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Queries as features, and as the dense model sees them."""
+
+    queries: SparseRows | NDArray[np.float32]
+    vectors_ND: Tensor
+
+    @classmethod
+    def of(cls, model: Retriever, queries: SparseRows | NDArray[np.float32]) -> Encoded:
+        return cls(queries, model.encode(query_batch(queries, model.device)))
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """An empty place has the id -1 and the score -inf."""
+
+    encoded: Encoded
+    ids_NS: Int64
+    dense_NS: Float32
+    """Scores of the dense model."""
+    best_N: Float32
+    """The best dense score of any class that training knew, on the list or not."""
+    num_listed: int
+    """The first places are those of the dense model; suggested classes come behind them."""
+
+    @property
+    def sparse_queries(self) -> SparseRows:
+        assert isinstance(self.encoded.queries, SparseRows)
+        return self.encoded.queries
+
+    @property
+    def classes_NS(self) -> Int64:
+        """Ids to look rows up by: 0 in empty places, where no score counts."""
+        return np.maximum(self.ids_NS, 0)
+
+
+def find_candidates(
+    model: Retriever,
+    encoded: Encoded,
+    count: int,
+    *,
+    among: Int64 | None = None,
+    suggestions: Suggests | None = None,
+    num_trained: int | None = None,
+) -> Candidates:
+    """The ``count`` best classes of each query, and what is suggested.
+
+    ``among``: ids to choose from, ascending. ``num_trained``: classes that training knew, where others were added
+    behind them.
+    """
+    chosen = None if among is None else torch.from_numpy(among).to(model.device)
+    table = model.classes.weight if chosen is None else model.classes.weight[chosen]
+    scores, places = hardest(encoded.vectors_ND, table, count)
+    dense_NS: Float32 = scores.float().cpu().numpy()
+    ids_NS: Int64 = (places if chosen is None else chosen[places]).cpu().numpy()
+    if suggestions is None or (among is None and num_trained is None):
+        best_N: Float32 = dense_NS.max(axis=1, initial=-np.inf)
+    else:
+        # How much names count depends on the best of all trained classes, whoever is on the list.
+        scores, _ = hardest(encoded.vectors_ND, model.classes.weight[:num_trained], 1)
+        best_N = scores[:, 0].float().cpu().numpy()
+    candidates = Candidates(encoded, ids_NS, dense_NS, best_N, count)
+    return candidates if suggestions is None else _with_suggested(model, candidates, suggestions, among)
+
+
+def _with_suggested(model: Retriever, candidates: Candidates, suggestions: Suggests, among: Int64 | None) -> Candidates:
+    """Places stay empty whose class is on the list already, or is not ``among`` those asked for."""
+    ids_NS = candidates.ids_NS
+    suggested_Nn = suggestions.suggest(candidates.sparse_queries, SUGGESTED)
+    unwanted_Nn = np.stack([(column_N1 == ids_NS).any(axis=1) for column_N1 in suggested_Nn.T[:, :, None]], axis=1)
+    if among is not None:
+        unwanted_Nn |= ~np.isin(suggested_Nn, among)
+    suggested_Nn[unwanted_Nn] = -1
+    dense_Nn = np.full(suggested_Nn.shape, -np.inf, np.float32)
+    rows_E, places_E = np.nonzero(suggested_Nn >= 0)
+    dense_Nn[rows_E, places_E] = _products(
+        candidates.encoded.vectors_ND, model.classes.weight, rows_E, suggested_Nn[rows_E, places_E]
+    )
+    return Candidates(
+        candidates.encoded,
+        np.concatenate([ids_NS, suggested_Nn], axis=1),
+        np.concatenate([candidates.dense_NS, dense_Nn], axis=1),
+        candidates.best_N,
+        candidates.num_listed,
+    )
+
+
+def _products(vectors_ND: Tensor, table_KD: Tensor, rows_E: Int64, ids_E: Int64) -> Float32:
+    """[E] of a query and a class each."""
+    products_E, size = np.empty(len(rows_E), np.float32), max(_BLOCK_NUMBERS // table_KD.shape[1], 1)
+    for start in range(0, len(rows_E), size):
+        block = slice(start, start + size)
+        rows, ids = (torch.from_numpy(part[block]).to(table_KD.device) for part in (rows_E, ids_E))
+        products_E[block] = (vectors_ND[rows] * table_KD[ids]).sum(dim=1).float().cpu().numpy()
+    return products_E

@@ -1,0 +1,278 @@
+"""The mix: which judges count, and how much. Whatever ranks validation points best.
+
+    final score = dense score + Σ weight of a judge * its score
+
+The weights come from a convex fit, a softmax of each label of a point against its non-labels:
+
+    loss(u) = (1/N) Σ_n a_n Σ_(s label of n) log(1 + Σ_(t no label of n) exp(<u, f_nt> - <u, f_ns>))
+              + (strength / N) Σ_j (u_j / prior_j - 1)²,        u >= 0
+
+f_ns holds the scores of place s: the dense one, then those of the judges. a_n = min(l, 3) / l for a point with l labels
+in its list: what is wanted is precision at 1, 3 and 5, in which a point with thirty labels has no larger share than one
+with five. The loss is convex, so there is one answer, and it moves little from one set of validation points to another:
+every place of every list counts, where precision depends on the few that change places. The second sum matters where
+points are few.
+
+Shapes: N validation points, S places of a list of candidates, J scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp
+
+from owlmine.data.rows import Float32, SparseRows
+from owlmine.dense.validation import cutoffs
+from owlmine.metrics.hits import find_hits
+from owlmine.rank.candidates import Candidates
+from owlmine.rank.judge import JUDGES, Judge, Variant
+
+Float64 = NDArray[np.float64]
+
+# The dense score's own weight in the softmax: about what suits most datasets.
+_SCALE = 10.0
+# With so many points precision is not moved by chance alone. It then has the last word, step by step.
+_POINTS_TO_CLIMB = 2_000
+_STEP = 1.3
+# What a weight of 0 steps to.
+_FIRST_STEP = 0.02
+# Judges that cost memory and time must make the loss smaller by this share.
+_LEAST_GAIN = 0.002
+
+
+@dataclass(frozen=True)
+class Mix:
+    """``weights``: of the judges that count, by name. ``variants``: the form of each."""
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    variants: Mapping[str, Variant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if set(self.weights) != set(self.variants):
+            raise ValueError(f"weights of {sorted(self.weights)} and forms of {sorted(self.variants)}; wanted the same")
+        for name, weight in self.weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < np.inf:
+                raise ValueError(f"the weight of {name} is {weight!r}; wanted a number of 0 or more")
+
+    def final_scores(self, dense_NS: Float32, scores: Mapping[str, Float32]) -> Float32:
+        """[N, S] what candidates are ordered by. ``scores``: of every judge that counts."""
+        total_NS = dense_NS
+        for name, weight in self.weights.items():
+            if weight:
+                total_NS = total_NS + np.float32(weight) * scores[name]
+        return total_NS
+
+    def __str__(self) -> str:
+        parts = []
+        for name, weight in self.weights.items():
+            variant = self.variants[name]
+            parts.append(f"{name} {weight:g}" + ("" if variant is None else f" ({variant})"))
+        return "weights beside the dense score: " + ", ".join(parts or ["none"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"weights": dict(self.weights), "variants": dict(self.variants)}
+
+    @classmethod
+    def from_dict(cls, record: Any) -> Mix:
+        """What ``to_dict`` gave, perhaps through JSON; ValueError for anything else."""
+        if not isinstance(record, dict) or set(record) != {"weights", "variants"}:
+            raise ValueError(f"the mix is {record!r}; wanted weights and variants")
+        if not all(isinstance(part, dict) for part in record.values()):
+            raise ValueError(f"the mix is {record!r}; wanted weights and variants by judge")
+        return cls(record["weights"], record["variants"])
+
+
+def default_mix() -> Mix:
+    """Where there is nothing to choose by."""
+    judges = {name: judge for name, judge in JUDGES.items() if judge.is_default}
+    return Mix(
+        {name: judge.prior for name, judge in judges.items()},
+        {name: judge.default_variant for name, judge in judges.items()},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Scores of validation points: of the dense model and of every form of every judge."""
+
+    dense_NS: Float32
+    hits_NS: NDArray[np.bool_]
+    """Which places hold a label."""
+    scores: Mapping[str, Mapping[Variant, Float32]]
+    num_listed: int
+    """The first places are those of the dense model, others hold suggested classes."""
+
+    @classmethod
+    def of(
+        cls, candidates: Candidates, labels: SparseRows, judges: Mapping[str, Mapping[Variant, Judge]], num_classes: int
+    ) -> Evidence:
+        depth = candidates.ids_NS.shape[1]
+        hits_NS = find_hits(candidates.ids_NS, labels, depth=depth, num_classes=num_classes).mask(depth)
+        scores = {name: JUDGES[name].scores_of_all(forms, candidates) for name, forms in judges.items()}
+        return cls(candidates.dense_NS, hits_NS, scores, candidates.num_listed)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Evidence]) -> Evidence:
+        """Of all points, in turn."""
+        first = parts[0]
+        scores = {
+            name: {variant: np.concatenate([part.scores[name][variant] for part in parts]) for variant in forms}
+            for name, forms in first.scores.items()
+        }
+        return cls(
+            np.concatenate([part.dense_NS for part in parts]),
+            np.concatenate([part.hits_NS for part in parts]),
+            scores,
+            first.num_listed,
+        )
+
+    def __len__(self) -> int:
+        return len(self.dense_NS)
+
+    def without(self, judge: str) -> Evidence:
+        """As if that judge, which suggests classes, did not exist."""
+        places = (slice(None), slice(self.num_listed))
+        scores = {
+            name: {variant: scores_NS[places] for variant, scores_NS in forms.items()}
+            for name, forms in self.scores.items()
+            if name != judge
+        }
+        return Evidence(self.dense_NS[places], self.hits_NS[places], scores, self.num_listed)
+
+    def precision(self, mix: Mix) -> float:
+        """The mean of P@1, P@3 and P@5 in percent, as many as there are places for."""
+        chosen = {name: self.scores[name][variant] for name, variant in mix.variants.items()}
+        final_NS = mix.final_scores(self.dense_NS, chosen)
+        ks = cutoffs(final_NS.shape[1])
+        best_Nk = np.argsort(-final_NS, axis=1, kind="stable")[:, : ks[-1]]
+        hits_Nk = np.take_along_axis(self.hits_NS, best_Nk, axis=1)
+        return 100 * float(np.mean([hits_Nk[:, :k].mean() for k in ks]))
+
+    def fit_weights(self, variants: Mapping[str, Variant]) -> tuple[Mix, float]:
+        """The best weights of these forms, and their loss."""
+        names = [name for name in JUDGES if name in variants]
+        priors_J = _SCALE * np.array([1.0, *(JUDGES[name].prior for name in names)])
+        scores = [self.dense_NS, *(self.scores[name][variants[name]] for name in names)]
+        u_J, loss = MixLoss(scores, self.hits_NS, priors_J).smallest()
+        # Three digits, which people can read, are all that validation points can tell.
+        weights = {name: float(f"{u / u_J[0]:.3g}") for name, u in zip(names, u_J[1:], strict=True)}
+        return Mix(weights, {name: variants[name] for name in names}), loss
+
+
+def choose_mix(evidence: Evidence) -> tuple[Mix, float]:
+    """The best mix, and the mean of its P@1, P@3 and P@5.
+
+    First those who suggest classes, then the form of judges that always count, then judges that must help: whichever
+    makes the loss smallest. All weights are fitted anew each time. Where points are many, weights then move on for as
+    long as precision rises.
+    """
+    suggesting = [name for name in evidence.scores if hasattr(JUDGES[name], "suggest")]
+    always = {n: _usual_form(evidence, n) for n in evidence.scores if not JUDGES[n].must_help}
+    for name in suggesting:
+        with_it = {**always, name: _usual_form(evidence, name)}
+        if not _is_better(evidence.fit_weights(with_it)[1], evidence.fit_weights(always)[1]):
+            return choose_mix(evidence.without(name))
+    chosen = always | {name: _usual_form(evidence, name) for name in suggesting}
+    mix, loss = evidence.fit_weights(chosen)
+    for name in always:
+        if len(evidence.scores[name]) > 1:
+            mix, loss = min((evidence.fit_weights(chosen | {name: v}) for v in evidence.scores[name]), key=_loss)
+            chosen = dict(mix.variants)
+    for name, forms in evidence.scores.items():
+        if name in chosen:
+            continue
+        best = min((evidence.fit_weights(chosen | {name: variant}) for variant in forms), key=_loss)
+        if _is_better(best[1], loss):
+            (mix, loss), chosen = best, dict(best[0].variants)
+    for name in suggesting:
+        if not mix.weights[name]:
+            # It helped beside other forms alone, and its classes are not to be on the list.
+            return choose_mix(evidence.without(name))
+    precision = evidence.precision(mix)
+    return _climb(evidence, mix, precision) if len(evidence) >= _POINTS_TO_CLIMB else (mix, precision)
+
+
+def _climb(evidence: Evidence, mix: Mix, precision: float) -> tuple[Mix, float]:
+    """From there to where no single step is better."""
+    while True:
+        near = _next_to(mix, evidence)
+        precisions = [evidence.precision(other) for other in near]
+        best = int(np.argmax(precisions))
+        if precisions[best] <= precision:
+            return mix, precision
+        mix, precision = near[best], precisions[best]
+
+
+def _next_to(mix: Mix, evidence: Evidence) -> list[Mix]:
+    """One weight a step higher or lower, or another form of a judge that had to help."""
+    near = []
+    for name, weight in mix.weights.items():
+        # Judges that must help, and have come to a weight of 0, stay there.
+        steps = (weight * _STEP, weight / _STEP) if weight else () if JUDGES[name].must_help else (_FIRST_STEP,)
+        near += [replace(mix, weights={**mix.weights, name: float(f"{step:.3g}")}) for step in steps]
+    for name, variant in mix.variants.items():
+        if JUDGES[name].must_help:
+            others = [other for other in evidence.scores[name] if other != variant]
+            near += [replace(mix, variants={**mix.variants, name: other}) for other in others]
+    return near
+
+
+def _usual_form(evidence: Evidence, name: str) -> Variant:
+    forms, usual = evidence.scores[name], JUDGES[name].default_variant
+    return usual if usual in forms else next(iter(forms))
+
+
+def _is_better(loss: float, other: float) -> bool:
+    return loss < (1 - _LEAST_GAIN) * other
+
+
+def _loss(fitted: tuple[Mix, float]) -> float:
+    return fitted[1]
+
+
+_PRIOR_STRENGTH = 0.5
+_MOST_LABELS = 3
+# Share of its prior below which the dense weight does not fall: the others are multiples of it.
+_LEAST_SHARE = 0.1
+
+
+class MixLoss:
+    """The loss of some validation points, as a function of u. Points without a label in their list, or with nothing
+    else in it, do not count, nor do empty places (score -inf)."""
+
+    def __init__(self, scores: Sequence[Float32], hits_NS: NDArray[np.bool_], prior_J: Float64) -> None:
+        """``scores``: J arrays [N, S], the first one with -inf for empty places."""
+        self._num_points, self._prior_J = len(hits_NS), prior_J
+        empty_NS = ~np.isfinite(scores[0])
+        counts_N = hits_NS.any(axis=1) & ~(hits_NS | empty_NS).all(axis=1)
+        self._hits_NS, self._no_rivals_NS = hits_NS[counts_N], (hits_NS | empty_NS)[counts_N]
+        labels_N1 = self._hits_NS.sum(axis=1, keepdims=True)
+        self._shares_N1 = np.minimum(labels_N1, _MOST_LABELS) / labels_N1
+        self._scores_NSJ = np.stack([part[counts_N] for part in scores], axis=2).astype(np.float64)
+        self._scores_NSJ[empty_NS[counts_N]] = 0.0
+
+    def __call__(self, u_J: Float64) -> tuple[float, Float64]:
+        """The loss and its gradient."""
+        strain_J = u_J / self._prior_J - 1
+        loss, gradient_J = _PRIOR_STRENGTH * float(strain_J @ strain_J), 2 * _PRIOR_STRENGTH * strain_J / self._prior_J
+        mixed_NS = self._scores_NSJ @ u_J
+        rivals_NS = np.where(self._no_rivals_NS, -np.inf, mixed_NS)
+        level_N1 = logsumexp(rivals_NS, axis=1, keepdims=True)
+        behind_NS = level_N1 - mixed_NS
+        loss += float((self._shares_N1 * np.where(self._hits_NS, np.logaddexp(0.0, behind_NS), 0.0)).sum())
+        pull_NS = self._shares_N1 * np.where(self._hits_NS, expit(behind_NS), 0.0)
+        push_NS = pull_NS.sum(axis=1, keepdims=True) * np.exp(rivals_NS - level_N1)
+        gradient_J += np.tensordot(push_NS - pull_NS, self._scores_NSJ, axes=2)
+        return loss / self._num_points, gradient_J / self._num_points
+
+    def smallest(self) -> tuple[Float64, float]:
+        """u and its loss."""
+        bounds = [(_LEAST_SHARE * self._prior_J[0], None)] + [(0.0, None)] * (len(self._prior_J) - 1)
+        optimum = minimize(self, self._prior_J, jac=True, bounds=bounds, method="L-BFGS-B")
+        return optimum.x, float(optimum.fun)

@@ -1,0 +1,333 @@
+"""A trained model that can be asked: texts or vectors in, classes with scores and probabilities out.
+
+It does not change and may be used from many threads at once.
+
+Shapes: N queries, k answers, S places of a list, T best scores of all classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from owlmine.data.arrays import StringTable
+from owlmine.data.rows import Float32, Int64, SparseRows
+from owlmine.data.store import Store
+from owlmine.dense.retriever import Retriever
+from owlmine.errors import DataError, OwlmineError
+from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
+from owlmine.rank.candidates import Encoded
+from owlmine.rank.queries import (
+    as_dense,
+    as_sparse,
+    as_texts,
+    check_scores,
+    checked_classes,
+    checked_features,
+    checked_k,
+    described,
+)
+from owlmine.rank.ranker import Ranker
+from owlmine.rank.record import Record
+from owlmine.rank.words import ClassWords, FeatureWords
+
+Features = SparseRows | NDArray[np.float32]
+"""Queries as the model's features: what ``prepare`` gives, and what a store holds."""
+
+# Queries encoded and scored at once; fewer where a query is as wide as all features (the linear model).
+_BLOCK_ROWS = 1024
+_BLOCK_NUMBERS = 1 << 26
+# Best classes of a query that are put into a new order where rare ones are lifted: one that is not among them is not.
+_LIFTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One class for one query."""
+
+    key: str
+    name: str
+    score: float
+    probability: float | None = None
+    """That the class is a label of the query; None where the model has no calibration."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The best classes of N queries as arrays, best first. An empty place has the id -1 and the score -inf."""
+
+    ids_Nk: Int64
+    scores_Nk: Float32
+    probabilities_Nk: Float32 | None
+    """None where the model has no calibration."""
+
+    def __len__(self) -> int:
+        return len(self.ids_Nk)
+
+
+@dataclass(frozen=True)
+class Lift:
+    """Rare classes first: order by probability * inverse propensity^strength instead of the probability.
+
+    A right answer counts 1 in P@k and its inverse propensity in PSP@k, so strength 0 is best for the one and 1 for the
+    other.
+    """
+
+    strength: float
+    constants: PropensityConstants | None = None
+    """Of propensities; None: those that were settled in training."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength <= 1:
+            raise OwlmineError(f"the tail's strength is {self.strength:g}; wanted 0 to 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """The dense model, the ranker behind it, and the words for what comes in and goes out."""
+
+    dense: Retriever
+    ranker: Ranker
+    classes: ClassWords
+    features: FeatureWords
+    record: Record
+    _weights: dict[PropensityConstants, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        judges = ", ".join(self.ranker.judges)
+        return (
+            f"<{type(self).__name__} of {len(self.classes):,} classes for {self.takes}, trained on {self.record.data!r}"
+            f" ({self.dense.shape.num_parameters:,} parameters{'; judges: ' + judges if judges else ''})>"
+        )
+
+    @property
+    def takes(self) -> str:
+        """The kind of query that the model understands, in words."""
+        if self.features.from_text:
+            return "text"
+        return "dense vectors" if self.dense.shape.dense else "sparse vectors"
+
+    def prepare(self, queries: Any) -> Features:
+        """Raw queries as the model's features.
+
+        A text model takes strings in a list, tuple, array or Series; a model of sparse vectors a SciPy matrix,
+        ``SparseRows`` or dense rows; one of dense vectors a 2-d array, a tensor or lists of numbers.
+        """
+        num_features = self.dense.shape.num_features
+        if self.features.vectoriser is not None:
+            return self.features.vectoriser.transform(as_texts(queries))
+        if self.dense.shape.dense:
+            return as_dense(queries, num_features=num_features)
+        return self.features.weigh(as_sparse(queries, num_features=num_features), num_features=num_features)
+
+    def predict(self, queries: Any, k: int = 5, *, tail: float = 0.0) -> list[list[Prediction]]:
+        """The ``k`` best classes of each raw query (see ``prepare``), best first; all where there are fewer.
+
+        ``tail`` lifts rare classes: 0 is best for P@k, 1 for PSP@k.
+        """
+        return self.name(self.predict_batch(queries, k, tail=tail))
+
+    def predict_batch(self, queries: Any, k: int = 5, *, tail: float = 0.0) -> Predictions:
+        """The same as arrays, without an object for each answer."""
+        return self.answer(self.prepare(queries), k, lift=Lift(tail))
+
+    def answer(
+        self, features: Features, k: int, *, among: Int64 | None = None, lift: Lift | None = None
+    ) -> Predictions:
+        """The ``k`` best classes of prepared queries; ``among`` are the class ids to choose from.
+
+        Where there are fewer classes to choose from, all of them are listed.
+        """
+        features, num_classes = self._checked(features), self.dense.shape.num_classes
+        chosen = None if among is None else checked_classes(among, num_classes)
+        available = num_classes if chosen is None else len(chosen)
+        k = checked_k(k, available)
+        weights_K = None if lift is None or not lift.strength else self._lift_weights(lift)
+        width = k if weights_K is None else min(max(k, _LIFTED), available)
+        parts = [
+            self._answer_block(Encoded.of(self.dense, features[block]), width, chosen, block.start)
+            for block in self._blocks(len(features))
+        ]
+        whole = _joined(parts, width, has_probabilities=self.record.calibration is not None)
+        if weights_K is not None:
+            whole = _lifted(whole, weights_K)
+        return _cut(whole, k)
+
+    def shortlist(self, features: Features, k: int, *, among: Int64 | None = None) -> tuple[Float32, Int64]:
+        """Scores and ids [N, k] by the dense model alone."""
+        alone = replace(self, ranker=Ranker(), record=replace(self.record, calibration=None))
+        predictions = alone.answer(features, k, among=among)
+        return predictions.scores_Nk, predictions.ids_Nk
+
+    def name(self, predictions: Predictions) -> list[list[Prediction]]:
+        """Predictions with the words for the classes."""
+        keys, names, probabilities_Nk = self.classes.keys, self.classes.names, predictions.probabilities_Nk
+        rows = []
+        for row, (scores_k, ids_k) in enumerate(
+            zip(predictions.scores_Nk.tolist(), predictions.ids_Nk.tolist(), strict=True)
+        ):
+            chances_k = [None] * len(ids_k) if probabilities_Nk is None else probabilities_Nk[row].tolist()
+            rows.append(
+                [
+                    Prediction(keys[number], names[number], score, chance)
+                    for number, score, chance in zip(ids_k, scores_k, chances_k, strict=True)
+                    if number >= 0
+                ]
+            )
+        return rows
+
+    def _answer_block(self, encoded: Encoded, k: int, among: Int64 | None, first_row: int) -> Predictions:
+        """By the score alone."""
+        calibration = self.record.calibration
+        if calibration is None:
+            scores, ids = self._ranked(encoded, k, among, first_row)
+            return Predictions(ids, scores, None)
+        if among is None:
+            scores, ids = self._ranked(encoded, max(k, calibration.depth), None, first_row)
+            probabilities = calibration.probabilities(scores)
+            return Predictions(ids[:, :k], scores[:, :k], probabilities[:, :k])
+        # How probable a class is depends on the best of all classes, not on those that somebody asks about.
+        best, best_ids = self._ranked(encoded, calibration.depth, None, first_row)
+        scores, ids = self._ranked(encoded, k, among, first_row)
+        listed = _as_listed(scores, ids, best, best_ids)
+        return Predictions(ids, scores, calibration.probabilities(listed, best_NT=best))
+
+    def _ranked(self, encoded: Encoded, k: int, among: Int64 | None, first_row: int) -> tuple[Float32, Int64]:
+        """The best ``k`` of the candidates, in order."""
+        candidates = self.ranker.candidates(self.dense, encoded, k, among=among)
+        check_scores(candidates.dense_NS, first_row, filled_NS=candidates.ids_NS >= 0)
+        scores, ids = self.ranker.order(candidates)
+        check_scores(scores, first_row, filled_NS=ids >= 0)
+        # Only behind the first ``k`` there may be empty places.
+        return scores[:, :k], ids[:, :k]
+
+    def _blocks(self, num_rows: int) -> Iterator[slice]:
+        size = _BLOCK_ROWS
+        if self.dense.shape.kind == "linear":
+            size = min(size, max(_BLOCK_NUMBERS // self.dense.shape.num_features, 1))
+        for start in range(0, num_rows, size):
+            yield slice(start, start + size)
+
+    def _checked(self, features: Features) -> Features:
+        """Prepared queries, of whoever prepared them, before anything is computed with them."""
+        shape = self.dense.shape
+        if isinstance(features, SparseRows) and not shape.dense:
+            return checked_features(features, num_features=shape.num_features)
+        if isinstance(features, np.ndarray) and shape.dense:
+            return as_dense(features, num_features=shape.num_features)
+        raise DataError("queries", found=described(features), wanted=f"{self.takes} as prepare() gives them")
+
+    def _lift_weights(self, lift: Lift) -> NDArray[np.float64]:
+        """[K] what probabilities are multiplied with."""
+        if self.record.calibration is None:
+            raise OwlmineError(
+                "the model has no probabilities, so rare classes cannot be lifted; train with validation"
+            )
+        constants = lift.constants or self.record.propensity
+        try:
+            if constants not in self._weights:
+                self._weights[constants] = inverse_propensities(
+                    self.classes.counts, self.classes.num_points, constants=constants
+                )
+        except ValueError as error:
+            raise OwlmineError(f"rare classes cannot be lifted: {error}") from error
+        weights_K: NDArray[np.float64] = self._weights[constants] ** lift.strength
+        return weights_K
+
+    def on(self, device: torch.device) -> Predictor:
+        """On that device."""
+        tensors = {name: tensor.to(device) for name, tensor in self.dense.tensors().items()}
+        return replace(self, dense=Retriever.from_tensors(self.dense.shape, tensors), ranker=self.ranker.on(device))
+
+    def check_fits(self, store: Store) -> None:
+        """The store's features and classes must mean what the model's mean."""
+        num_classes = self.dense.shape.num_classes
+        if store.num_classes != num_classes:
+            raise OwlmineError(
+                f"{store.path}: found {store.num_classes:,} classes; the model was trained with {num_classes:,}"
+            )
+        self.check_features_fit(store)
+        for number, (store_key, model_key) in enumerate(zip(store.class_keys, self.classes.keys, strict=True)):
+            if store_key != model_key:
+                raise OwlmineError(f"{store.path}: class {number} is {store_key!r}; in the model it is {model_key!r}")
+
+    def check_features_fit(self, store: Store) -> None:
+        """The store's features must mean what the model's mean; its classes may be others."""
+        shape, weighting = self.dense.shape, self.features.weighting
+        pairs: list[tuple[str, Any, Any]] = [
+            ("queries", store.meta["queries"], "dense" if shape.dense else "sparse"),
+            ("features", store.num_features, shape.num_features),
+        ]
+        pairs += [
+            (what, store.meta["weighting"].get(key), weighting.get(key))
+            for what, key in (("weighting", "kind"), ("documents behind it", "documents"))
+        ]
+        for what, found, wanted in pairs:
+            if found != wanted:
+                raise OwlmineError(f"{store.path}: found {what} {found}; the model was trained with {wanted}")
+        same = _same_tables(store.vocabulary, self.features.vocabulary) and _same_arrays(
+            store.array("weighting.frequencies"), self.features.frequencies
+        )
+        if not same or store.meta["weighting"].get("text") != weighting.get("text"):
+            raise OwlmineError(f"{store.path}: its features were made from other documents than the model's")
+
+
+def _joined(blocks: list[Predictions], width: int, *, has_probabilities: bool) -> Predictions:
+    """Of all blocks in turn; no block at all gives no rows."""
+    if not blocks:
+        empty = np.zeros((0, width), np.float32)
+        return Predictions(np.zeros((0, width), np.int64), empty, empty if has_probabilities else None)
+    probabilities = [part.probabilities_Nk for part in blocks if part.probabilities_Nk is not None]
+    return Predictions(
+        np.concatenate([part.ids_Nk for part in blocks]),
+        np.concatenate([part.scores_Nk for part in blocks]),
+        np.concatenate(probabilities) if has_probabilities else None,
+    )
+
+
+def _cut(predictions: Predictions, k: int) -> Predictions:
+    probabilities_Nk = predictions.probabilities_Nk
+    return Predictions(
+        predictions.ids_Nk[:, :k],
+        predictions.scores_Nk[:, :k],
+        None if probabilities_Nk is None else probabilities_Nk[:, :k],
+    )
+
+
+def _lifted(predictions: Predictions, weights_K: NDArray[np.float64]) -> Predictions:
+    """In the order of probability times weight; empty places last, equals as they were."""
+    ids_NS, probabilities_NS = predictions.ids_Nk, predictions.probabilities_Nk
+    assert probabilities_NS is not None
+    worth_NS = np.where(ids_NS < 0, -1.0, probabilities_NS * weights_K[np.maximum(ids_NS, 0)])
+    order_NS = np.argsort(-worth_NS, axis=1, kind="stable")
+    return Predictions(
+        np.take_along_axis(ids_NS, order_NS, axis=1),
+        np.take_along_axis(predictions.scores_Nk, order_NS, axis=1),
+        np.take_along_axis(probabilities_NS, order_NS, axis=1),
+    )
+
+
+def _as_listed(scores: Float32, ids: Int64, best: Float32, best_ids: Int64) -> Float32:
+    """The scores, of classes that are among the best with the bits that they have there: products of matrices of other
+    shapes round otherwise, and a place among the best must not depend on that."""
+    same_NST = (ids[:, :, None] == best_ids[:, None, :]) & (ids[:, :, None] >= 0)
+    listed = np.take_along_axis(best, same_NST.argmax(axis=2), axis=1)
+    return np.where(same_NST.any(axis=2), listed, scores)
+
+
+def _same_tables(one: StringTable | None, other: StringTable | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    (bytes_one, offsets_one), (bytes_other, offsets_other) = one.arrays(), other.arrays()
+    return np.array_equal(offsets_one, offsets_other) and np.array_equal(bytes_one, bytes_other)
+
+
+def _same_arrays(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)

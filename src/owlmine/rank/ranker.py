@@ -1,0 +1,134 @@
+"""The ranker: what is fitted on validation points and served to everybody. It adds up the scores and orders by them.
+
+Shapes: N queries, S places of a list of candidates, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from owlmine.data.rows import Float32, Int64
+from owlmine.dense.retriever import Retriever
+from owlmine.rank.candidates import Candidates, Encoded, Suggests, find_candidates
+from owlmine.rank.judge import JUDGES, Judge
+from owlmine.rank.mix import Mix
+
+_DENSE_WEIGHTS = "dense_weights"
+_RECORD = ("shortlist", "num_trained", "mix", "judges")
+
+
+@dataclass(frozen=True, eq=False)
+class Ranker:
+    """Judges, and how much each counts. Without judges the dense score is the final score."""
+
+    judges: Mapping[str, Judge] = field(default_factory=dict)
+    mix: Mix = field(default_factory=Mix)
+    shortlist: int = 0
+    """Best classes of the dense model that are judged, at least."""
+    num_trained: int | None = None
+    """Classes that training knew, where others were added behind them."""
+    dense_weights_K: Float32 | None = None
+    """How many times the dense score of a class counts, where classes were added: added ones have long vectors, so as
+    to be listed, and are then judged by less."""
+
+    def __post_init__(self) -> None:
+        if set(self.judges) != set(self.mix.weights):
+            raise ValueError(f"judges {sorted(self.judges)} and weights of {sorted(self.mix.weights)}")
+        if self.shortlist < (1 if self.judges else 0):
+            raise ValueError(f"the shortlist is {self.shortlist!r}; wanted 1 or more with judges, 0 or more without")
+        if self.num_trained is not None and self.num_trained < 1:
+            raise ValueError(f"{self.num_trained!r} classes were trained; wanted 1 or more")
+        weights_K = self.dense_weights_K
+        if weights_K is not None and not (np.isfinite(weights_K) & (weights_K > 0)).all():
+            raise ValueError("a dense weight is no number above 0")
+
+    def candidates(self, model: Retriever, encoded: Encoded, k: int, *, among: Int64 | None = None) -> Candidates:
+        """The lists that are judged where the best ``k`` are wanted, of all classes or ``among`` some."""
+        available = model.shape.num_classes if among is None else len(among)
+        return find_candidates(
+            model,
+            encoded,
+            min(max(k, self.shortlist), available),
+            among=among,
+            suggestions=self.suggestions,
+            num_trained=self.num_trained,
+        )
+
+    @property
+    def suggestions(self) -> Suggests | None:
+        """The judge that adds classes to lists, if there is one."""
+        return next((judge for judge in self.judges.values() if isinstance(judge, Suggests)), None)
+
+    def scores(self, candidates: Candidates) -> Float32:
+        """[N, S] final scores; -inf in empty places."""
+        dense_NS = candidates.dense_NS
+        if self.dense_weights_K is not None:
+            dense_NS = dense_NS * self.dense_weights_K[candidates.classes_NS]
+        counted = (name for name, weight in self.mix.weights.items() if weight)
+        return self.mix.final_scores(dense_NS, {name: self.judges[name].scores(candidates) for name in counted})
+
+    def order(self, candidates: Candidates) -> tuple[Float32, Int64]:
+        """Scores and ids [N, S], best first; empty places come last."""
+        scores_NS, ids_NS = self.scores(candidates), candidates.ids_NS
+        if not self.judges:
+            return scores_NS, ids_NS
+        order_NS = np.argsort(-scores_NS, axis=1, kind="stable")
+        return np.take_along_axis(scores_NS, order_NS, axis=1), np.take_along_axis(ids_NS, order_NS, axis=1)
+
+    def on(self, device: torch.device) -> Ranker:
+        """For query vectors that lie there."""
+        return replace(self, judges={name: judge.on(device) for name, judge in self.judges.items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        tensors = {
+            f"{name}.{part}": tensor for name, judge in self.judges.items() for part, tensor in judge.tensors().items()
+        }
+        if self.dense_weights_K is not None:
+            tensors[_DENSE_WEIGHTS] = torch.from_numpy(self.dense_weights_K)
+        return tensors
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``tensors`` does not tell."""
+        return {
+            "shortlist": self.shortlist,
+            "num_trained": self.num_trained,
+            "mix": self.mix.to_dict(),
+            "judges": {name: judge.settings() for name, judge in self.judges.items()},
+        }
+
+    @classmethod
+    def load(cls, record: Mapping[str, Any], tensors: Mapping[str, Tensor], model: Retriever) -> Ranker:
+        """Back from ``to_dict()`` and ``tensors()``; ValueError where they do not fit each other, or the model."""
+        if set(record) != set(_RECORD):
+            raise ValueError(f"the ranker has {', '.join(record)}; wanted {', '.join(_RECORD)}")
+        judges = {}
+        for name, settings in record["judges"].items():
+            if name not in JUDGES:
+                raise ValueError(f"there is a judge {name!r}; wanted some of {', '.join(JUDGES)}")
+            own = {part.removeprefix(f"{name}."): t for part, t in tensors.items() if part.startswith(f"{name}.")}
+            judges[name] = JUDGES[name].load(settings, own)
+            judges[name].check_fits(model)
+        expected = {f"{name}.{part}" for name, judge in judges.items() for part in judge.tensors()}
+        if extra := set(tensors) - expected - {_DENSE_WEIGHTS}:
+            raise ValueError(f"tensors of no judge: {', '.join(sorted(extra))}")
+        num_classes, dense_weights = model.shape.num_classes, tensors.get(_DENSE_WEIGHTS)
+        if dense_weights is not None and (dense_weights.shape, dense_weights.dtype) != ((num_classes,), torch.float32):
+            given = f"{dense_weights.dtype} of shape {list(dense_weights.shape)}"
+            raise ValueError(f"dense weights are {given}; wanted a float32 for each of {num_classes} classes")
+        for name, limit in (("shortlist", num_classes), ("num_trained", num_classes)):
+            value = record[name]
+            if not (value is None and name == "num_trained") and (type(value) is not int or not 0 <= value <= limit):
+                raise ValueError(f"{name} is {value!r}; wanted a whole number of at most {limit}")
+        return cls(
+            judges,
+            Mix.from_dict(record["mix"]),
+            record["shortlist"],
+            record["num_trained"],
+            None if dense_weights is None else dense_weights.numpy(),
+        )

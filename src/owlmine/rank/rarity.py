@@ -1,0 +1,85 @@
+"""The judge that knows how rare a class is.
+
+Every model has seen little of a rare class and scores it too low. Its score here is the logarithm of its inverse
+propensity: 0 for a class that is always marked where it fits.
+
+Shapes: N queries, S places of a list of candidates, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from owlmine.data.rows import Float32
+from owlmine.dense.retriever import Retriever
+from owlmine.metrics import inverse_propensities
+from owlmine.rank.candidates import Candidates
+from owlmine.rank.judge import Training, Variant, register
+from owlmine.rank.words import ClassWords
+
+# The formula of propensities makes no sense below so many training points.
+_FEWEST_POINTS = 3
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class RarityJudge:
+    """A number for each class, whatever the query."""
+
+    name: ClassVar[str] = "rarity"
+    prior: ClassVar[float] = 0.03
+    must_help: ClassVar[bool] = False
+    is_default: ClassVar[bool] = False
+    default_variant: ClassVar[Variant] = None
+
+    offsets_K: Float32
+
+    def __post_init__(self) -> None:
+        if self.offsets_K.ndim != 1 or self.offsets_K.dtype != np.float32 or not np.isfinite(self.offsets_K).all():
+            shape, dtype = self.offsets_K.shape, self.offsets_K.dtype
+            raise ValueError(f"offsets are {dtype} of shape {shape}; wanted a finite float32 for each class")
+
+    @classmethod
+    def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
+        del chosen
+        return {None: cls(rarities(training.classes))}
+
+    @classmethod
+    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
+        return {variant: judge.scores(candidates) for variant, judge in forms.items()}
+
+    def scores(self, candidates: Candidates) -> Float32:
+        return self.offsets_K[candidates.classes_NS]
+
+    def on(self, device: torch.device) -> Self:
+        del device
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"offsets": torch.from_numpy(self.offsets_K)}
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        if settings or set(tensors) != {"offsets"}:
+            raise ValueError(f"settings {dict(settings)} and tensors {sorted(tensors)}; wanted offsets alone")
+        return cls(tensors["offsets"].numpy())
+
+    def check_fits(self, model: Retriever) -> None:
+        if len(self.offsets_K) != model.shape.num_classes:
+            raise ValueError(f"{len(self.offsets_K)} offsets; the model has {model.shape.num_classes} classes")
+
+
+def rarities(classes: ClassWords) -> Float32:
+    """[K] logarithms of inverse propensities; all 0 where there are too few points for them."""
+    if classes.num_points < _FEWEST_POINTS:
+        return np.zeros(len(classes.counts), np.float32)
+    return np.log(inverse_propensities(classes.counts, classes.num_points)).astype(np.float32)

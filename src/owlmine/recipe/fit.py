@@ -1,0 +1,271 @@
+"""The recipe: from a dataset to a model that can be asked, in memory.
+
+    members  several dense models, each from a seed of its own
+    joined   one model whose score is the mean of theirs
+    candidates, judges   what ranks the best classes of a query, learned from what the dense model confuses
+    mix      how much each judge counts, fitted on validation points
+    probabilities   what scores mean, fitted on validation points
+
+Where validation points are few, a rehearsal comes first: the same on fewer training points, to choose and to calibrate
+on those that were left out. Then everything is learned once more from all points.
+
+``Surroundings`` is what a long run adds: stages that are kept and found again. The one here keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from owlmine.data.rows import SparseRows
+from owlmine.data.store import Dataset
+from owlmine.dense.finite import require_workable_values
+from owlmine.dense.loop import DenseFit, Watch, train_dense
+from owlmine.dense.progress import Reporter, SilentReporter
+from owlmine.dense.retriever import Retriever, join_models
+from owlmine.dense.validation import ValidationPart, cutoffs, precisions
+from owlmine.device import choose_device
+from owlmine.errors import OwlmineError
+from owlmine.metrics import RankingMetrics
+from owlmine.metrics.hits import find_hits
+from owlmine.metrics.propensity import PropensityConstants, propensity_constants
+from owlmine.rank import (
+    JUDGES,
+    Encoded,
+    Evidence,
+    Judge,
+    Mix,
+    Ranker,
+    Training,
+    choose_mix,
+    default_mix,
+)
+from owlmine.rank.judge import Variant
+from owlmine.rank.predictor import Predictor
+from owlmine.rank.probabilities import DEPTH, Calibration
+from owlmine.rank.record import Record
+from owlmine.rank.words import ClassWords, FeatureWords
+from owlmine.recipe.options import TrainOptions
+from owlmine.recipe.plan import Facts, Plan, resolve
+
+
+class Surroundings:
+    """What is around a fit: who sees it, where it may be stopped, what is kept. This one keeps nothing."""
+
+    def __init__(self, reporter: Reporter | None = None) -> None:
+        self.reporter = reporter or SilentReporter()
+
+    def check(self, where: str) -> None:
+        """May raise to stop; called where nothing would be lost."""
+
+    def watch(self, stage: str, number: int) -> Watch:
+        """Around the training of one model. ``stage``: ``rehearsal`` or nothing."""
+        return Watch(self.reporter)
+
+    def recall(self, stage: str) -> dict[str, Any] | None:
+        """What ``remember`` kept of a stage that has ended."""
+        return None
+
+    def remember(self, stage: str, outcome: dict[str, Any]) -> None:
+        """Keeps the outcome of a stage, as JSON has it."""
+
+
+def fit(
+    data: Dataset,
+    options: TrainOptions | None = None,
+    *,
+    name: str = "data in memory",
+    surroundings: Surroundings | None = None,
+) -> Predictor:
+    """Trains a model on a dataset. Raises OwlmineError where options and data do not fit each other.
+
+    ``name``: of the data, for the record.
+    """
+    options = options or TrainOptions()
+    plan = plan_for(data, options)
+    require_workable_values(data, name=name)
+    return Fit(data, plan, options, surroundings or Surroundings(), name).run()
+
+
+def plan_for(data: Dataset, options: TrainOptions) -> Plan:
+    """The plan of these options for this data on this machine. Raises OwlmineError where there is none."""
+    facts = Facts.of(data, choose_device(options.run.device))
+    try:
+        plan = resolve(options, facts)
+        # Fails where nothing would be left to learn from.
+        ValidationPart(data, share=plan.rehearsal or plan.validation, block=plan.validation_block)
+    except ValueError as error:
+        raise OwlmineError(str(error)) from error
+    return plan
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What validation points have settled."""
+
+    mix: Mix
+    figures: dict[str, float]
+    calibration: Calibration | None
+    history: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        calibration = None if self.calibration is None else self.calibration.to_dict()
+        return {
+            "mix": self.mix.to_dict(),
+            "figures": self.figures,
+            "calibration": calibration,
+            "history": self.history,
+        }
+
+    @classmethod
+    def from_dict(cls, choice: dict[str, Any]) -> Choice:
+        calibration = None if choice["calibration"] is None else Calibration.from_dict(choice["calibration"])
+        return cls(Mix.from_dict(choice["mix"]), choice["figures"], calibration, choice["history"])
+
+
+class Fit:
+    """One fit of the recipe."""
+
+    def __init__(self, data: Dataset, plan: Plan, options: TrainOptions, surroundings: Surroundings, name: str) -> None:
+        self._data, self._plan, self._options, self._around, self._name = data, plan, options, surroundings, name
+        self._device = choose_device(options.run.device)
+        self._classes, self._features = ClassWords.of(data), FeatureWords.of(data)
+        self._say = surroundings.reporter.message
+
+    def run(self) -> Predictor:
+        if not self._plan.rehearsal:
+            model, ranker, choice = self._fit(self._plan)
+            return self._predictor(model, ranker, choice)
+        choice = self._rehearse(self._plan.rehearsal)
+        self._say("and now from all of them")
+        model, ranker, _ = self._fit(self._plan.holding_out(0.0), mix=choice.mix)
+        return self._predictor(model, ranker, choice)
+
+    def _rehearse(self, share: float) -> Choice:
+        """What is chosen is chosen on points that a first fit leaves out."""
+        if (outcome := self._around.recall("rehearsal")) is not None:
+            return Choice.from_dict(outcome)
+        self._say(f"a rehearsal, which leaves out {share:.0%} of the training points to choose on")
+        choice = self._fit(self._plan.holding_out(share), stage="rehearsal")[2]
+        self._around.remember("rehearsal", choice.to_dict())
+        return choice
+
+    def _fit(self, plan: Plan, *, stage: str = "", mix: Mix | None = None) -> tuple[Retriever, Ranker, Choice]:
+        """Members, joined, judges, mix, probabilities. ``mix`` where it is chosen already."""
+        held_out = ValidationPart(self._data, share=plan.validation, block=plan.validation_block)
+        members = [self._train_member(plan, number, stage, held_out) for number in range(plan.heads)]
+        history = [{"model": n, **line} for n, member in enumerate(members, 1) for line in member.history]
+        model = members[0].model if len(members) == 1 else join_models([member.model for member in members])
+        del members  # which take as much memory as the joined model
+        ranker = self._fit_ranker(model, plan, held_out, mix) if plan.judges.shortlist else Ranker()
+        figures, calibration = self._judge(model, ranker, held_out)
+        return model, ranker, Choice(ranker.mix, figures, calibration, history)
+
+    def _train_member(self, plan: Plan, number: int, stage: str, held_out: ValidationPart) -> DenseFit:
+        self._around.check(f"before model {number + 1} of {plan.heads}")
+        if plan.heads > 1:
+            self._say(f"model {number + 1} of {plan.heads}")
+        shape = plan.shape(Facts.of(self._data, self._device))
+        return train_dense(
+            self._data["train"],
+            shape,
+            plan.member(number),
+            held_out,
+            device=self._device,
+            watch=self._around.watch(stage, number),
+        )
+
+    def _fit_ranker(self, model: Retriever, plan: Plan, held_out: ValidationPart, mix: Mix | None) -> Ranker:
+        points = self._data["train"].batch(held_out.train_rows)
+        assert isinstance(points.queries, SparseRows)
+        training = Training(
+            model,
+            points.queries,
+            points.labels,
+            self._classes,
+            self._features,
+            plan.judges,
+            plan.model.seed,
+            message=self._say,
+            check=lambda where: self._around.check(f"at the judges ({where})"),
+        )
+        if mix is None and len(held_out):
+            return self._choose_ranker(training, held_out)
+        if mix is None:
+            mix = default_mix()
+            self._say("the usual mix, as there are no validation points to choose by")
+        forms = {name: JUDGES[name].fit(training, variant) for name, variant in mix.variants.items()}
+        return _ranker(forms, mix, plan.judges.shortlist)
+
+    def _choose_ranker(self, training: Training, held_out: ValidationPart) -> Ranker:
+        """Every form of every judge is tried on the validation points."""
+        judges = {name: judge.fit(training, None) for name, judge in JUDGES.items()}
+        judges = {name: forms for name, forms in judges.items() if forms}
+        every = Ranker(
+            {name: next(iter(forms.values())) for name, forms in judges.items()},
+            Mix(dict.fromkeys(judges, 0.0), {name: next(iter(forms)) for name, forms in judges.items()}),
+            training.sizes.shortlist,
+        )
+        parts = []
+        for batch in held_out.batches():
+            self._around.check("at the judges (validation)")
+            candidates = every.candidates(training.model, Encoded.of(training.model, batch.queries), 1)
+            parts.append(Evidence.of(candidates, batch.labels, judges, training.model.shape.num_classes))
+        mix, precision = choose_mix(Evidence.joined(parts))
+        self._say(f"{mix}: mean of P@1, P@3 and P@5 {precision:.2f} on validation points")
+        return _ranker(judges, mix, training.sizes.shortlist)
+
+    def _judge(
+        self, model: Retriever, ranker: Ranker, held_out: ValidationPart
+    ) -> tuple[dict[str, float], Calibration | None]:
+        """P@1, P@3 and P@5 on validation points, and the map from scores to probabilities."""
+        if not len(held_out):
+            return {}, None
+        num_classes = model.shape.num_classes
+        predictor = Predictor(model, ranker, self._classes, self._features, Record(self._name, None))
+        metrics, depth = RankingMetrics(num_classes, ks=cutoffs(num_classes)), min(DEPTH, num_classes)
+        scores, hits = [], []
+        for batch in held_out.batches():
+            self._around.check("at the calibration")
+            answers = predictor.answer(batch.queries, depth)
+            metrics.update(answers.ids_Nk, batch.labels)
+            scores.append(answers.scores_Nk)
+            hits.append(find_hits(answers.ids_Nk, batch.labels, depth=depth, num_classes=num_classes).mask(depth))
+        return precisions(metrics), Calibration.fit(np.concatenate(scores), np.concatenate(hits))
+
+    def _predictor(self, model: Retriever, ranker: Ranker, choice: Choice) -> Predictor:
+        record = Record(
+            data=self._name,
+            checksum=self._data.meta["checksum"],
+            options=self._options.to_dict(),
+            plan=self._plan.to_dict(),
+            history=tuple(choice.history),
+            figures=choice.figures,
+            rehearsal=self._plan.rehearsal or None,
+            calibration=choice.calibration,
+            propensity=known_constants(self._name),
+        )
+        return Predictor(model, ranker.on(model.device), self._classes, self._features, record)
+
+
+def _ranker(judges: Mapping[str, Mapping[Variant, Judge]], mix: Mix, shortlist: int) -> Ranker:
+    """Of the forms that the mix names. A judge that finds nothing in the data, such as names without words, is left
+    out."""
+    chosen: dict[str, Judge] = {}
+    for name, variant in mix.variants.items():
+        if variant in judges[name]:
+            chosen[name] = judges[name][variant]
+    there = Mix({n: mix.weights[n] for n in chosen}, {n: mix.variants[n] for n in chosen})
+    return Ranker(chosen, there, shortlist)
+
+
+def known_constants(data_name: str) -> PropensityConstants:
+    """The constants of a dataset of that name; a store or folder may be called NAME or NAME.store."""
+    usual = PropensityConstants()
+    for spelling in (data_name, data_name.rpartition(".")[0]):
+        if (constants := propensity_constants(spelling)) != usual:
+            return constants
+    return usual
