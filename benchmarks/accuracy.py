@@ -3,12 +3,13 @@
     python benchmarks/accuracy.py DATASET [--data-root FOLDER] [--device auto|cpu|cuda] [--seeds 3] [--tools omikuji]
                                           [--again] [--without-names] [--work FOLDER] [--option name=value]
 
-Trains ``owlmine train`` with nothing changed, once for each seed, and the tools named, each in an
-environment of its own; judges all on the test split, and prints one table. Results are kept as they come (ours in
-results/accuracy/, the tools' where the study keeps them) and are not made twice without --again. Rows are joined by
-the SHA-256 of the matrices. The recipe sees one thing that is not in them: the names of classes, where queries are
-texts. --without-names trains without, for a second row. With --again and ``--device cpu --tools omikuji`` times can be
-compared: one run, one machine. --option is for experiments, whose results are printed and not kept.
+Runs ``owlmine train`` with its defaults, once for each seed, and the tools of --tools, each in an environment of its
+own. Evaluates all of them on the test split and prints one table. Results are stored as they come (ours in
+results/accuracy/, those of the tools in results/paper/) and are not made twice without --again. Rows belong together
+where the SHA-256 of their matrices is the same. The recipe sees one thing that is not in the matrices: the names of
+classes, where queries are texts. --without-names trains without them, for a second row. With
+``--again --device cpu --tools omikuji`` times can be compared: one run on one machine. --option is for experiments,
+whose results are printed and not stored.
 """
 
 from __future__ import annotations
@@ -19,13 +20,12 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from machine import RESULTS, machine
-from rates import parsed
+from settings import parsed
 
 sys.path.append(str(Path(__file__).parent / "paper"))
 from best import stored
@@ -43,10 +43,10 @@ from owlmine.errors import OwlmineError
 from owlmine.files import write_text
 from owlmine.metrics.calibration import expected_calibration_error
 from owlmine.metrics.hits import find_hits
-from owlmine.model.predictor import Predictor
-from owlmine.train import TrainOptions, train
-from owlmine.train.composition import without_open_sizes
-from owlmine.train.reporters import SilentReporter
+from owlmine.rank.predictor import Predictor
+from owlmine.recipe.fit import plan_for
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import train
 
 FIGURES = ("P@1", "P@3", "P@5", "R@5", "PSP@1", "PSP@5")
 DEPTH = 5
@@ -56,35 +56,35 @@ def run_recipe(dataset: Dataset, store: Store, options: TrainOptions, sums: dict
     """Trains, predicts and judges; times are those of ``owlmine train``, with loading, validation and saving."""
     with tempfile.TemporaryDirectory() as folder, Contention() as contention:
         began = time.perf_counter()
-        predictor = train(store, Path(folder) / "model", options, reporter=SilentReporter(), data_name=dataset.name)
+        model = train(store, Path(folder) / "model", options, data_name=dataset.name)
         trained = time.perf_counter()
-        ids, probabilities = predicted(predictor, store)
+        ids, probabilities = predicted(model, store)
         ended = time.perf_counter()
-    reranker = predictor.reranker
     return {
         "dataset": dataset.name,
-        "device": options.device,
-        "options": asdict(options),
+        "device": options.run.device,
+        "options": options.to_dict(),
+        "plan": dict(model.record.plan),
         "matrices": sums,
         "figures": judge(ids, store, dataset.name),
-        "validation": predictor.config["kept"],
+        "validation": dict(model.record.figures),
         "calibration_error": None if probabilities is None else calibration_error(ids, probabilities, store),
-        "reranker": None if reranker is None else reranker.to_dict(),
+        "mix": model.ranker.mix.to_dict(),
         "train_seconds": trained - began,
         "predict_ms_per_point": 1000 * (ended - trained) / len(ids),
         "machine": machine(),
         "source_changed": source_changed(),
-        **contention.told,
+        **contention.record,
     }
 
 
 def predicted(predictor: Predictor, store: Store) -> tuple[np.ndarray, np.ndarray | None]:
-    """Ids [N, 5] of test points, and the probability of each where the model tells one."""
-    found = [predictor.top_with_probabilities(batch.queries, DEPTH) for batch in store["test"].blocks()]
-    ids = np.concatenate([ids for _, ids, _ in found])
-    if predictor.calibration is None:
+    """Ids [N, 5] of test points, and the probability of each where the model has probabilities."""
+    answers = [predictor.answer(batch.queries, DEPTH) for batch in store["test"].blocks()]
+    ids = np.concatenate([part.ids_Nk for part in answers])
+    if predictor.record.calibration is None:
         return ids, None
-    return ids, np.concatenate([p for _, _, p in found if p is not None])
+    return ids, np.concatenate([part.probabilities_Nk for part in answers if part.probabilities_Nk is not None])
 
 
 def calibration_error(ids: np.ndarray, probabilities: np.ndarray, store: Store) -> float:
@@ -95,27 +95,24 @@ def calibration_error(ids: np.ndarray, probabilities: np.ndarray, store: Store) 
 
 
 def result_file(dataset: str, options: TrainOptions) -> Path:
-    without = "" if options.names else "-without-names"
-    return RESULTS / "accuracy" / f"{dataset}-{options.device}{without}-{options.seed}.json"
+    without = "" if options.model.names else "-without-names"
+    return RESULTS / "accuracy" / f"{dataset}-{options.run.device}{without}-{options.run.seed}.json"
 
 
 def ours(
     dataset: Dataset, store: Store, sums: dict[str, str], arguments: argparse.Namespace, device: str
 ) -> list[Result]:
     results = []
-    changed = parsed(arguments.option) if arguments.option else {}
+    changed = parsed(arguments.option)
     fixed = {"recipe": "best", "device": device, "names": not arguments.without_names}
     for seed in range(arguments.seeds):
-        # With the sizes that the recipe has here: a result of other ones is another result.
-        options = without_open_sizes(
-            TrainOptions(**(fixed | {"seed": seed} | changed)),
-            device=choose_device(device),
-            dense=store.meta["queries"] == "dense",
-            num_points=len(store["train"]),
-        )
+        options = TrainOptions.of(**fixed | {"seed": seed} | changed)
+        # A result of other sizes is another result.
+        plan = plan_for(store, options, name=dataset.name)
+        same = {"matrices": sums, "options": options.to_dict(), "plan": plan.to_dict()}
         file = result_file(dataset.name, options)
         stored = None if arguments.again or changed else read(file)
-        if stored is None or stored["matrices"] != sums or stored["options"] != asdict(options):
+        if stored is None or any(stored.get(name) != value for name, value in same.items()):
             stored = run_recipe(dataset, store, options, sums)
             if not changed:
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -149,15 +146,15 @@ def _own_row(results: list[Result]) -> tuple[str, ...]:
     names = "" if first["options"]["names"] else " without names"
     return (
         f"**owlmine** best{names}, {len(results)} seeds",
-        *(_told([result["figures"][name] for result in results]) for name in FIGURES),
-        _told([r["calibration_error"] for r in results if r["calibration_error"] is not None]),
+        *(_mean([result["figures"][name] for result in results]) for name in FIGURES),
+        _mean([r["calibration_error"] for r in results if r["calibration_error"] is not None]),
         f"{seconds:.0f}" + _mark(results),
         f"{statistics.mean(result['predict_ms_per_point'] for result in results):.2g}",
         device,
     )
 
 
-def _told(values: list[float]) -> str:
+def _mean(values: list[float]) -> str:
     if not values:
         return "–"
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
@@ -173,12 +170,12 @@ def main() -> None:
     parser.add_argument("dataset", choices=DATASETS)
     parser.add_argument("--data-root", type=Path, help="the folder that holds a folder per dataset")
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--tools", default="", help="peers to run before the table, parted by commas")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of the recipe")
+    parser.add_argument("--tools", default="", help="tools to run before the table, separated by commas")
     parser.add_argument("--again", action="store_true", help="run even what is stored")
     parser.add_argument("--without-names", action="store_true", help="train without the names of classes")
-    parser.add_argument("--work", type=Path, help="for environments and matrices of the peers; default: the cache")
-    parser.add_argument("--option", default="", help="options of training to try, as name=value, parted by spaces")
+    parser.add_argument("--work", type=Path, help="for environments and matrices of the tools; default: the cache")
+    parser.add_argument("--option", default="", help="options of training to try, as name=value, separated by spaces")
     arguments = parser.parse_args()
     try:
         run(arguments)

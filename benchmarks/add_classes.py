@@ -3,16 +3,16 @@
     python benchmarks/add_classes.py STORE [--judge test|dev] [--seed 0] [--examples 5] [--work FOLDER] [--name NAME]
                                            [--recipe single|best] [--option name=value ...]
 
-A tenth of the classes with at least one training point more than there are examples, and a point of the split to judge
-on, are held out. One model is trained without them: their labels are taken out of train, and so are points that are
-left without any. They are then added from a few of their training points. Two more models are trained, on everything,
-and on everything but other labels of the held-out classes than those few.
-Choices were made with ``--judge dev --seed 1``; what is kept is ``--judge test --seed 0``.
+A tenth of the classes are held out, of those with at least one training point more than there are examples and with a
+point in the split to judge on. One model is trained without them: their labels leave train, and so do points that have
+no label left. They are then added from a few of their training points. Two more models are trained: on everything, and
+on everything but the labels of held-out classes beyond those few.
+Choices were made with ``--judge dev --seed 1``; the stored results are of ``--judge test --seed 0``.
 
 Of new classes: R@1 and R@5 of their labels over points that have some, and the mean over classes of the share of their
 labels that are found. Of old ones: P@1, 3 and 5 over points without a new label. And P of all labels over all points.
-"trained on all" is what shares refer to. With the recipe best, all models choose their mix on a part of train that is
-cut off, so none of them sees another split. Results in results/add_classes.json, results/add_classes-best.json, or
+"trained on all" is what shares refer to. With the recipe best, all models choose their mix on held-out points of
+train, so none of them sees another split. Results in results/add_classes.json, results/add_classes-best.json, or
 under another name.
 """
 
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +28,21 @@ import numpy as np
 import torch
 from machine import machine, save_result
 from numpy.typing import NDArray
-from rates import parsed
+from settings import parsed
 
+from owlmine.add_classes.add import add_classes
+from owlmine.add_classes.examples import Examples, Gathering
+from owlmine.add_classes.vectors import CAUTION
 from owlmine.data.formats.block import RowLabels
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import SparseTable, Split, Store
 from owlmine.data.store_writer import StoreWriter
+from owlmine.folder.model_folder import load_model
 from owlmine.metrics.hits import find_hits
 from owlmine.metrics.metrics import precision_at_k, recall_at_k
-from owlmine.model.added_classes import add_classes
-from owlmine.model.examples import Examples, Gathering
-from owlmine.model.folder import load
-from owlmine.model.new_classes import CAUTION
-from owlmine.model.predictor import Predictor
-from owlmine.train import TrainOptions, train
+from owlmine.rank.predictor import Predictor
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import train
 
 CAUTIONS = (5.0, 6.0, 6.5, CAUTION, 8.0)
 SHARE = 0.1
@@ -63,9 +63,9 @@ def reduced(store: Store, keep_E: NDArray[np.bool_], out: Path) -> Store:
     labels = train_split.labels.slice(0, len(train_split)).select(keep_E)
     rows = np.flatnonzero(labels.counts)
     counts = np.bincount(labels.indices, minlength=store.num_classes)
-    kept = np.flatnonzero(counts)
+    classes = np.flatnonzero(counts)
     new_ids = np.full(store.num_classes, -1)
-    new_ids[kept] = np.arange(len(kept))
+    new_ids[classes] = np.arange(len(classes))
     with StoreWriter(out) as writer:
         labels = labels.take(rows)
         writer.sparse("train.labels", with_values=False).append(
@@ -74,9 +74,9 @@ def reduced(store: Store, keep_E: NDArray[np.bool_], out: Path) -> Store:
         features = writer.sparse("train.features", with_values=True)
         for start in range(0, len(rows), 1 << 14):
             features.append(train_split.queries.rows(rows[start : start + (1 << 14)]))
-        writer.whole_array("classes.counts", counts[kept])
-        writer.strings("classes.keys", (store.class_keys[number] for number in kept.tolist()))
-        writer.strings("classes.names", (store.class_names[number] for number in kept.tolist()))
+        writer.whole_array("classes.counts", counts[classes])
+        writer.strings("classes.keys", (store.class_keys[number] for number in classes.tolist()))
+        writer.strings("classes.names", (store.class_names[number] for number in classes.tolist()))
         if (frequencies := store.array("weighting.frequencies")) is not None:
             writer.whole_array("weighting.frequencies", np.array(frequencies))
         if store.vocabulary is not None:
@@ -86,7 +86,7 @@ def reduced(store: Store, keep_E: NDArray[np.bool_], out: Path) -> Store:
             {
                 **same,
                 "source": {"format": "store", "files": [store.path.name]},
-                "classes": len(kept),
+                "classes": len(classes),
                 "splits": {"train": {"points": len(rows)}},
             }
         )
@@ -115,7 +115,7 @@ def as_examples(predictor: Predictor, store: Store, chosen_E: NDArray[np.bool_])
 
 def retrieved(predictor: Predictor, store: Store, split: Split) -> Int64:
     """Class ids of the store [N, 5]."""
-    ids = np.concatenate([predictor.top(batch.queries, DEPTH)[1] for batch in split.blocks(2048)])
+    ids = np.concatenate([predictor.answer(batch.queries, DEPTH).ids_Nk for batch in split.blocks(2048)])
     numbers = {key: number for number, key in enumerate(store.class_keys)}
     return np.array([numbers[key] for key in predictor.classes.keys], np.int64)[ids]
 
@@ -132,22 +132,22 @@ def figures(ids: Int64, store: Store, split: Split, held: Int64) -> dict[str, fl
     shares["new R@5, mean of classes"] = float((found / asked).mean())
     shares |= {f"old P@{k}": precision_at_k(ids[without], old, k) for k in (1, 3, 5)}
     shares |= {f"P@{k}": precision_at_k(ids, labels, k) for k in (1, 3, 5)}
-    told = {name: round(100 * share, 3) for name, share in shares.items()}
-    return told | {"new classes shown": int(np.isin(ids, held).sum()), "new labels": int(is_new.sum())}
+    percent = {name: round(100 * share, 3) for name, share in shares.items()}
+    return percent | {"new classes shown": int(np.isin(ids, held).sum()), "new labels": int(is_new.sum())}
 
 
 def mean_vectors(predictor: Predictor, examples: Examples) -> Predictor:
     """The plain way: the mean of a class's query vectors, scaled to length 1 as a warm start does."""
     plain = add_classes(predictor, examples).predictor
-    sums = examples.queries.vectors_ND.new_zeros(len(examples.keys), predictor.retriever.classes.dim)
+    sums = examples.queries.vectors_ND.new_zeros(len(examples.keys), predictor.dense.classes.dim)
     rows, classes = torch.from_numpy(examples.rows_P), torch.from_numpy(examples.classes_P)
     sums.index_add_(0, classes, examples.queries.vectors_ND[rows])
-    plain.retriever.classes.weight[-len(sums) :] = torch.nn.functional.normalize(sums, dim=1)
+    plain.dense.classes.weight[-len(sums) :] = torch.nn.functional.normalize(sums, dim=1)
     return plain
 
 
 def trained(data: Callable[[], Store], folder: Path, options: TrainOptions) -> Predictor:
-    return load(folder) if (folder / "config.json").exists() else train(data(), folder, options)
+    return load_model(folder) if (folder / "config.json").exists() else train(data(), folder, options)
 
 
 def simulate(store: Store, work: Path, options: TrainOptions, given: argparse.Namespace) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def simulate(store: Store, work: Path, options: TrainOptions, given: argparse.Na
     few = trained(lambda: reduced(store, known_E | chosen_E, work / "few"), work / "model-few", options)
     judge("trained on the examples", few)
     judge("before", before)
-    if before.reranker is None:
+    if not before.ranker.judges:
         judge("mean of unit vectors", mean_vectors(before, examples))
     left_out = {}
     for caution in CAUTIONS:
@@ -187,21 +187,21 @@ def simulate(store: Store, work: Path, options: TrainOptions, given: argparse.Na
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path)
-    parser.add_argument("--judge", default="test", choices=("test", "dev"))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--examples", type=int, default=5)
-    parser.add_argument("--work", type=Path, help="keep stores and models here, and use those that are there")
+    parser.add_argument("--judge", default="test", choices=("test", "dev"), help="the split to judge on")
+    parser.add_argument("--seed", type=int, default=0, help="of what is held out")
+    parser.add_argument("--examples", type=int, default=5, help="of each class that is added")
+    parser.add_argument("--work", type=Path, help="store datasets and models here, and use those that are there")
     parser.add_argument("--name", help="of the file of results")
     parser.add_argument("--recipe", default="single", choices=("single", "best"))
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of TrainOptions")
     given = parser.parse_args()
     of_recipe = {"loss": "mined-softmax", "validation": 0.0} if given.recipe == "single" else {}
-    options = TrainOptions(**{"recipe": given.recipe, "device": "cpu", **of_recipe, **parsed(" ".join(given.option))})
+    options = TrainOptions.of(**{"recipe": given.recipe, "device": "cpu"} | of_recipe | parsed(" ".join(given.option)))
     with tempfile.TemporaryDirectory() as scratch:
         result = simulate(Store.open(given.store), given.work or Path(scratch), options, given)
-    told = {"store": given.store.name, "judge": given.judge, "seed": given.seed, "examples": given.examples}
+    given_as = {"store": given.store.name, "judge": given.judge, "seed": given.seed, "examples": given.examples}
     name = given.name or ("add_classes" if given.recipe == "single" else "add_classes-best")
-    print(save_result(name, {**told, "options": asdict(options), **result, "machine": machine()}))
+    print(save_result(name, {**given_as, "options": options.to_dict(), **result, "machine": machine()}))
 
 
 if __name__ == "__main__":

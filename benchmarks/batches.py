@@ -2,8 +2,8 @@
 
     python benchmarks/batches.py STORE_OR_DATA [--batches 1000] [--size 1024]
 
-Memory is told in two parts: what the process itself holds (anonymous), and pages of the mapped files that the kernel
-keeps for it and can take back at any time (file).
+Memory has two parts: what the process itself holds (anonymous), and pages of the mapped files that the kernel caches
+and can take back at any time (file).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def resident_mib() -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
-    parser.add_argument("--batches", type=int, default=1000)
-    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--batches", type=int, default=1000, help="batches to read")
+    parser.add_argument("--size", type=int, default=1024, help="points of a batch")
     arguments = parser.parse_args()
 
     began = time.perf_counter()

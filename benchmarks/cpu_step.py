@@ -16,14 +16,15 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from machine import machine, save_result
+from settings import dense_settings
 from torch import nn
 from torch.nn import functional
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
 from owlmine.data.store import Batch
+from owlmine.dense.encoder import SparseBatch
+from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.dense.step import TrainingStep
-from owlmine.model import ModelShape, Retriever, SparseBatch
-from owlmine.recipe.options import TrainOptions
 
 NUM_POINTS, POOL_SIZE, DIM, NUM_FEATURES, PER_POINT = 256, 8192, 512, 100_000, 40
 CLASSES = (10_000, 100_000, 1_000_000)
@@ -42,7 +43,7 @@ def random_batch(num_classes: int, random: np.random.Generator) -> Batch:
 
 def ours(num_classes: int) -> Callable[[Batch, int], None]:
     model = Retriever.new(ModelShape(NUM_FEATURES, num_classes, dim=DIM), seed=0)
-    step = TrainingStep(model, TrainOptions(loss="bowl", pool=POOL_SIZE, top=1))
+    step = TrainingStep(model, dense_settings(model.shape, loss="bowl", pool=POOL_SIZE, top=1))
     return lambda batch, number: float(step(batch, number=number, progress=0.5))
 
 
@@ -87,8 +88,8 @@ def seconds_per_step(steps: dict[Key, Callable[[Batch, int], None]], repeats: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=15)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=15, help="timed steps of each way")
     arguments = parser.parse_args()
     ways = {"ours": ours, "plain PyTorch": plain}
     steps = {(name, num_classes): make(num_classes) for num_classes in CLASSES for name, make in ways.items()}

@@ -9,6 +9,7 @@ two kernels would be charged with the host's time for two launches. Writes resul
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import Any
 
@@ -88,6 +89,7 @@ def _verdicts(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     if not torch.cuda.is_available():
         print("gather_inside: no CUDA device here; this benchmark compares kernels on a GPU", file=sys.stderr)
         return 1

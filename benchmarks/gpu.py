@@ -32,17 +32,17 @@ from gpu_steps import (
 from gpu_table import Table, recorded
 from machine import machine, save_result
 from plain_pytorch import SCALE, plain_softmax_step
+from settings import dense_settings
 from torch import Tensor
 from torch.nn import functional
 
 from owlmine.data.store import Store
 from owlmine.dense.fused_step import FusedStep
+from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.mining import hardest
 from owlmine.mining.kernels.exclusions import Exclusions
 from owlmine.mining.kernels.hardest import Scored, hardest_scored
 from owlmine.mining.kernels.pool_rows import gather_rows
-from owlmine.model import ModelShape, Retriever
-from owlmine.recipe.options import TrainOptions
 
 
 def unit_rows(count: int) -> Tensor:
@@ -141,7 +141,8 @@ def measure_memory(table: Table) -> None:
     for name, pool in (("", POOL), (", all classes", AMAZON_3M - 1)):
         before = torch.cuda.memory_allocated()
         model = Retriever.new(ModelShape(FEATURES, AMAZON_3M, dim=D), seed=0, device="cuda")
-        fused = FusedStep(model, TrainOptions(batch_size=N, loss="bowl", top=1, pool=pool), split)
+        settings = dense_settings(model.shape, on_gpu=True, batch_size=N, loss="bowl", top=1, pool=pool)
+        fused = FusedStep(model, settings, split)
         data = fused.data_bytes
         torch.cuda.reset_peak_memory_stats()
         for number in range(4):
@@ -160,9 +161,9 @@ def measure_memory(table: Table) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--only", default="check,kernels,step,chunks,epoch,all-classes,memory")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, help="the dataset of the epoch, which is left out without one")
+    parser.add_argument("--only", default="check,kernels,step,chunks,epoch,all-classes,memory", help="parts to run")
     arguments = parser.parse_args()
     torch.manual_seed(torch.seed() % 2**32)
     table = Table()

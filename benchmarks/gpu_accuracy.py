@@ -17,29 +17,30 @@ from pathlib import Path
 
 import torch
 from machine import RESULTS, machine, save_result
+from settings import dense_settings
 
 from owlmine.data.batches import Batches
 from owlmine.data.store import Store
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.fused_step import FusedStep
+from owlmine.dense.loop import HostStep
+from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.dense.settings import DenseSettings
+from owlmine.dense.warm_start import warm_start
 from owlmine.metrics import RankingMetrics
-from owlmine.model import ModelShape, Retriever
-from owlmine.recipe.options import TrainOptions
-from owlmine.train.choose_step import HostStep
-from owlmine.train.warm_start import warm_start
 
 
-def trained(store: Store, way: str, options: TrainOptions) -> tuple[dict[str, float], float]:
+def trained(store: Store, way: str, settings: DenseSettings) -> tuple[dict[str, float], float]:
     """P@1/3/5 in percent on the test split, and the seconds of training."""
     split = store["train"]
-    shape = ModelShape(store.num_features, store.num_classes, dim=options.dim)
-    model = Retriever.new(shape, seed=options.seed, device="cuda")
-    batches = Batches(split, batch_size=options.batch_size, seed=options.seed)
+    shape = ModelShape(store.num_features, store.num_classes, dim=settings.dim)
+    model = Retriever.new(shape, seed=settings.seed, device="cuda")
+    batches = Batches(split, batch_size=settings.batch_size, seed=settings.seed)
     warm_start(model, split, batches.rows)
     if way == "bfloat16":
         model.classes.weight = model.classes.weight.bfloat16()
-    step = HostStep(model, options, split) if way == "plain" else FusedStep(model, options, split)
-    num_steps = round(options.epochs * len(batches))
+    step = HostStep(model, settings, split) if way == "plain" else FusedStep(model, settings, split)
+    num_steps = round(settings.epochs * len(batches))
     step(batches.next_rows(), number=0, progress=0.0)
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -56,7 +57,7 @@ def trained(store: Store, way: str, options: TrainOptions) -> tuple[dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, default=15.0)
@@ -68,16 +69,17 @@ def main() -> None:
     for way in arguments.ways.split(","):
         runs = []
         for seed in range(arguments.seeds):
-            pool = store.num_classes - 1 if way == "all" else 0
-            options = TrainOptions(
-                recipe="single",
+            settings = dense_settings(
+                ModelShape(store.num_features, store.num_classes),
+                num_points=len(store["train"]),
+                on_gpu=True,
                 loss="bowl",
                 epochs=arguments.epochs,
                 batch_size=arguments.batch_size,
                 seed=seed,
-                pool=pool,
+                pool=store.num_classes - 1 if way == "all" else None,
             )
-            figures, seconds = trained(store, way, options)
+            figures, seconds = trained(store, way, settings)
             runs.append(figures | {"seconds": seconds})
             print(f"{arguments.store.name} {way:9s} seed {seed}: {figures} in {seconds:.1f} s", flush=True)
         means = {name: statistics.mean(run[name] for run in runs) for name in runs[0]}

@@ -14,17 +14,19 @@ import torch
 from gpu_counts import Work
 from gpu_table import Table, recorded
 from plain_pytorch import SCALE, PlainStep, loaded, plain_full_softmax_step, plain_step
+from settings import dense_settings
 from torch import Tensor
 
 from owlmine.data.batches import Batches
 from owlmine.data.store import SparseTable, Split, Store
+from owlmine.dense.encoder import SparseBatch
 from owlmine.dense.fused_step import FusedStep
-from owlmine.model import ModelShape, Retriever, SparseBatch
-from owlmine.recipe.options import MAX_POOL, TrainOptions
+from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.recipe.plan import POOL_ON_GPU
 
 N, D = 1024, 512
 AMAZON_670K, AMAZON_3M = 670_091, 2_812_281
-FEATURES, PER_POINT, POOL = 135_909, 75, MAX_POOL
+FEATURES, PER_POINT, POOL = 135_909, 75, POOL_ON_GPU
 # Of the plain epoch that are timed; the rest is scaled up from them.
 PLAIN_STEPS = 150
 SIZES: dict[str, Any] = {"num_features": FEATURES, "num_classes": AMAZON_670K, "dim": D, "device": "cuda"}
@@ -103,7 +105,7 @@ def time_steps(table: Table) -> None:
         del step
         free()
         model = Retriever.new(ModelShape(FEATURES, AMAZON_670K, dim=D), seed=0, device="cuda")
-        fused = FusedStep(model, TrainOptions(batch_size=N, **method.chosen), split)
+        fused = FusedStep(model, dense_settings(model.shape, on_gpu=True, batch_size=N, **method.chosen), split)
         turn_rows = _round_robin([(rows,) for rows in batches])
         torch.cuda.reset_peak_memory_stats()
         ours = table.milliseconds(lambda f=fused, t=turn_rows: f(*t(), number=1, progress=0.9))
@@ -168,10 +170,10 @@ def time_epoch(table: Table, store: Store) -> None:
     table.notes.append(f"epoch by plain PyTorch: scaled up from {PLAIN_STEPS} steps of it, with a pool of {POOL:,}")
     for name, pool, limit in (("", POOL, 1.5), (", all classes", store.num_classes - 1, 3.0)):
         model = Retriever.new(ModelShape(store.num_features, store.num_classes, dim=D), seed=0, device="cuda")
-        options = TrainOptions(batch_size=N, loss="bowl", top=1, pool=pool)
+        settings = dense_settings(model.shape, on_gpu=True, batch_size=N, loss="bowl", top=1, pool=pool)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
-        fused = FusedStep(model, options, store["train"])
+        fused = FusedStep(model, settings, store["train"])
         batches = Batches(store["train"], batch_size=N, seed=0)
         end.record()
         torch.cuda.synchronize()

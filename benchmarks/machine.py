@@ -1,4 +1,4 @@
-"""Where and with what a result was measured, and where results are kept."""
+"""Where and with what a result was measured, and where results are stored."""
 
 from __future__ import annotations
 

@@ -106,10 +106,10 @@ def measure(data: bytes, readers: dict[str, Reader], repeats: int) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Speed of the parsers of sparse text against scikit-learn.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path, help="also a file of the labelled format (.xz or plain)")
     parser.add_argument("--mb", type=float, default=16, help="megabytes of text per workload")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="timed passes of each reader")
     options = parser.parse_args()
 
     num_bytes = int(options.mb * 1e6)

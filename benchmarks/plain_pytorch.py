@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from owlmine.data.batches import Batches
+from owlmine.dense.encoder import SparseBatch
 from owlmine.dense.step import draw_positives
-from owlmine.model import SparseBatch
 
 PlainStep = Callable[[SparseBatch, Tensor], Tensor]
 # Of the scores in a softmax, here and in our own steps.

@@ -8,6 +8,7 @@ benchmarks/results/pool_draw.json with the machine and the commit. Exit status 1
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
@@ -52,6 +53,7 @@ def times_ms(draw: Callable[[int, torch.Generator], None]) -> dict[int, list[flo
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     # One thread: on a machine with other work, waiting for a second one would be what is measured.
     torch.set_num_threads(1)
     forms = {"batch": batch_pool, "batch_fixed_shapes": batch_pool_fixed, "own_4_points": own_pools}

@@ -8,46 +8,39 @@ Settings are chosen by the validation column; the test column is there to be rep
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import tempfile
 import time
 from pathlib import Path
 
 from machine import machine, save_result
+from settings import parsed
 
 from owlmine.data import open_dataset
 from owlmine.metrics import RankingMetrics
-from owlmine.train import TrainOptions, train
-
-
-def parsed(text: str) -> dict[str, object]:
-    """``name=value`` pairs with values of the fields' own types."""
-    kinds = {field.name: type(field.default) for field in dataclasses.fields(TrainOptions)}
-    pairs = (pair.split("=", 1) for pair in text.split())
-    return {name: json.loads(value.lower()) if kinds[name] is bool else kinds[name](value) for name, value in pairs}
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import train
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
-    parser.add_argument("--try", dest="tries", action="append", required=True)
-    parser.add_argument("--set", dest="common", default="")
-    parser.add_argument("--name", default="rates")
+    parser.add_argument("--try", dest="tries", action="append", required=True, help="options of one training")
+    parser.add_argument("--set", dest="common", default="", help="options of all of them")
+    parser.add_argument("--name", default="rates", help="of the file of results")
     arguments = parser.parse_args()
     store = open_dataset(arguments.data)
     results = []
     for text in arguments.tries:
-        options = TrainOptions(**({"recipe": "single"} | parsed(arguments.common) | parsed(text)))
+        options = TrainOptions.of(**{"recipe": "single"} | parsed(arguments.common) | parsed(text))
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            predictor = train(store, Path(folder) / "model", options)
+            model = train(store, Path(folder) / "model", options)
             seconds = time.perf_counter() - began
         metrics = RankingMetrics(store.num_classes, ks=(1, 3, 5))
         for batch in store["test"].blocks():
-            metrics.update(predictor.top(batch.queries, 5)[1], batch.labels)
+            metrics.update(model.answer(batch.queries, 5).ids_Nk, batch.labels)
         found = metrics.compute()
-        curve = [round(record["P@1"], 2) for record in predictor.config["history"]]
+        curve = [round(record["P@1"], 2) for record in model.record.history]
         results.append({"try": text, "seconds": seconds, "validation": curve, "test": found})
         figures = " / ".join(f"{found[f'P@{k}']:.2f}" for k in (1, 3, 5))
         print(

@@ -10,6 +10,7 @@ commit. Exit status 1 if the claim fails, or there are no products of bytes.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
@@ -47,6 +48,7 @@ def times_s(num_classes: int, dim: int) -> dict[str, list[float]]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     if not cpu_multiplies_int8():
         print("this CPU has no products of bytes in 32 bits: lists are found in float32")
         return 1

@@ -39,11 +39,12 @@ def child(task: str, folder: Path, arguments: argparse.Namespace) -> None:
 
     from owlmine.data import Store
     from owlmine.dense.step import TrainingStep
-    from owlmine.train import Stopped, TrainOptions, train
+    from owlmine.recipe.options import TrainOptions
+    from owlmine.run import Stopped, train
 
     began, imported = time.perf_counter(), peak_bytes()
     if task != "imports":
-        options = TrainOptions(
+        options = TrainOptions.of(
             recipe="single", loss="bowl", dim=arguments.dim, epochs=1.0, batch_size=256, pool=4096, device="cpu"
         )
         store = Store.open(folder / "store")
@@ -60,31 +61,31 @@ def child(task: str, folder: Path, arguments: argparse.Namespace) -> None:
             train(store, folder / "model", options, resume=task == "resume")
         except Stopped:
             assert task == "train"
-    told = {"peak": peak_bytes(), "imported": imported, "seconds": time.perf_counter() - began}
-    print(json.dumps(told))
+    measures = {"peak": peak_bytes(), "imported": imported, "seconds": time.perf_counter() - began}
+    print(json.dumps(measures))
 
 
 def measured(task: str, folder: Path, given: list[str]) -> dict[str, Any]:
     command = [sys.executable, __file__, *given, "--task", task, "--folder", str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    measures: dict[str, Any] = json.loads(done.stdout)
+    return measures
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--points", type=int, default=10_000)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--folder", type=Path, help="for temporary files")
     parser.add_argument("--task", choices=["imports", "train", "resume"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.task:
         child(arguments.task, arguments.folder, arguments)
         return
     from owlmine.data import SyntheticOptions, synthesize
-    from owlmine.model import ModelShape
+    from owlmine.dense.retriever import ModelShape
 
     given = [f"--{name}={getattr(arguments, name)}" for name in ("classes", "features", "dim", "points")]
     with tempfile.TemporaryDirectory(dir=arguments.folder) as made:
@@ -111,8 +112,8 @@ def main() -> None:
         "peak_over_parameters": ratios,
         "limit": LIMIT,
         "parameter_mib": parameters / 2**20,
-        "peak_mib": {task: told["peak"] / 2**20 for task, told in processes.items()},
-        "seconds": {task: told["seconds"] for task, told in processes.items()},
+        "peak_mib": {task: measures["peak"] / 2**20 for task, measures in processes.items()},
+        "seconds": {task: measures["seconds"] for task, measures in processes.items()},
         "options": {name: getattr(arguments, name) for name in ("classes", "features", "dim", "points")},
         "machine": machine(),
     }

@@ -15,11 +15,12 @@ import typer
 from typer.testing import CliRunner
 
 from owlmine.data import convert
-from owlmine.train import TrainOptions, train
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import train
 
 from .conftest import write_points
 
-OPTIONS = TrainOptions(recipe="single", dim=16, epochs=4, batch_size=16, validation=0, device="cpu")
+OPTIONS = TrainOptions.of(recipe="single", dim=16, epochs=4, batch_size=16, validation=0, device="cpu")
 TOPICS = (
     "river",
     "castle",

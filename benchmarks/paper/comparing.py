@@ -20,8 +20,8 @@ from owlmine.compare.options import CompareOptions
 from owlmine.compare.results import make_results
 from owlmine.compare.runs import Runs
 from owlmine.data.store import Store
+from owlmine.dense.progress import SilentReporter
 from owlmine.files import write_text
-from owlmine.train.reporters import SilentReporter
 
 
 class Lines:

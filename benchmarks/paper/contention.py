@@ -13,13 +13,13 @@ BUSY_CORES = 0.15
 
 
 class Contention:
-    """A context manager; ``told`` is for result files once it has been left.
+    """A context manager; ``record`` is for result files once it has been left.
 
     ``other_cores`` is how many cores were at work for other processes on average: what the whole machine worked, by
     /proc/stat, less the CPU time of this process and of its children that have ended.
     """
 
-    told: dict[str, Any]
+    record: dict[str, Any]
 
     def __enter__(self) -> Contention:
         self._load, self._wall = os.getloadavg(), time.perf_counter()
@@ -30,7 +30,7 @@ class Contention:
         wall = time.perf_counter() - self._wall
         own, whole = _own_cpu_seconds() - self._own, whole_cpu_seconds(_stat()) - self._whole
         other_cores = max(whole - own, 0.0) / wall
-        self.told = {
+        self.record = {
             "load_before": list(self._load),
             "load_after": list(os.getloadavg()),
             "other_cores": round(other_cores, 3),

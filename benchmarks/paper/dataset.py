@@ -65,12 +65,12 @@ class Dataset:
 
     def check_sizes(self, store: Store) -> None:
         """Raises OwlmineError where rules other than the study's have made the store."""
-        told = describe(store)
+        found = describe(store)
         for what, wanted in self.sizes.items():
-            if told[what] != wanted:
-                raise OwlmineError(f"{store.path}: found {told[what]:,} {what}; wanted {wanted:,} for {self.name}")
+            if found[what] != wanted:
+                raise OwlmineError(f"{store.path}: found {found[what]:,} {what}; wanted {wanted:,} for {self.name}")
 
 
 def work_folder(asked: Path | None) -> Path:
-    """Where matrices, the peers' environments and logs are kept."""
+    """Where matrices, the peers' environments and logs are stored."""
     return asked or cache_folder() / "paper-study"

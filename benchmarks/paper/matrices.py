@@ -61,11 +61,11 @@ def export(store: Store, folder: Path) -> dict[str, str]:
     """Writes ``NAME.npz`` of each matrix into ``folder`` unless it holds them, and gives their checksums."""
     wanted = store.meta["checksum"]
     try:
-        told = json.loads((folder / _DONE).read_text())
+        record = json.loads((folder / _DONE).read_text())
     except (OSError, ValueError):
-        told = {}
-    if told.get("store") == wanted:
-        sums: dict[str, str] = told["matrices"]
+        record = {}
+    if record.get("store") == wanted:
+        sums: dict[str, str] = record["matrices"]
         return sums
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

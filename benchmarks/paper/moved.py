@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +27,16 @@ from owlmine.data.store import Store
 from owlmine.dense.retriever import Retriever
 from owlmine.errors import OwlmineError
 from owlmine.files import write_text
+from owlmine.recipe.fit import fit
 from owlmine.recipe.options import TrainOptions
-from owlmine.train import train
-from owlmine.train.reporters import SilentReporter
 
 _PAIRS = 200_000
 
 
 def measure(store: Store, options: TrainOptions) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        predictor = train(store, Path(folder) / "model", options, reporter=SilentReporter())
-    trained_KD = _unit(predictor.retriever)
-    drawn_KD = _unit(Retriever.new(predictor.retriever.shape, seed=options.seed))
-    generator = np.random.default_rng(options.seed)
+    dense, seed = fit(store, options).dense, options.run.seed
+    trained_KD, drawn_KD = _unit(dense), _unit(Retriever.new(dense.shape, seed=seed))
+    generator = np.random.default_rng(seed)
     together_P2 = _pairs_of_labels(store, generator)
     random_P2 = generator.integers(store.num_classes, size=(_PAIRS, 2))
     seen_K = torch.from_numpy(store.class_counts > 0)
@@ -51,8 +47,8 @@ def measure(store: Store, options: TrainOptions) -> dict[str, float]:
     }
 
 
-def _unit(retriever: Retriever) -> torch.Tensor:
-    return torch.nn.functional.normalize(retriever.classes.weight.detach().cpu(), dim=1)
+def _unit(model: Retriever) -> torch.Tensor:
+    return torch.nn.functional.normalize(model.classes.weight.detach().cpu(), dim=1)
 
 
 def _pairs_of_labels(store: Store, generator: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -77,9 +73,9 @@ def table() -> str:
     rows = []
     for name in DATASETS:
         if (file := PAPER / "moved" / f"{name}.json").exists():
-            for number, told in enumerate(json.loads(file.read_text("utf-8"))["methods"]):
+            for number, entry in enumerate(json.loads(file.read_text("utf-8"))["methods"]):
                 title = Dataset.named(name).title if number == 0 else ""
-                rows.append((title, told["title"], *(f"{value:.3f}" for value in told["cosines"].values())))
+                rows.append((title, entry["title"], *(f"{value:.3f}" for value in entry["cosines"].values())))
     heads = ("to where it was drawn", "two labels of a point", "two classes at random")
     return markdown(("", "mean cosine of a class vector", *heads), rows, left=2)
 
@@ -87,20 +83,20 @@ def table() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", nargs="?", default="debian-depends", choices=DATASETS)
-    parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--data-root", type=Path, help="the folder that holds a folder per dataset")
     parser.add_argument("--device", default="auto", choices=["cpu", "cuda", "auto"])
     arguments = parser.parse_args()
     name, results = arguments.dataset, stored().get(arguments.dataset)
     try:
         if results is None:
-            raise OwlmineError(f"{name}: no stored results of Table 2; wanted some that tell the rates")
+            raise OwlmineError(f"{name}: no stored results of Table 2; wanted some to take the rates from")
         store = Dataset.named(name).open(arguments.data_root)
     except OwlmineError as error:
         sys.exit(f"error: {error}")
     asked, methods = CompareOptions(**(results["options"] | {"device": arguments.device})), []
-    for told in results["methods"]:
-        options = asked.final_options(METHODS[told["name"]], Setting(**told["setting"]), seed=asked.seed)
-        methods.append({"title": told["title"], "setting": told["setting"], "cosines": measure(store, options)})
+    for entry in results["methods"]:
+        options = asked.final_options(METHODS[entry["name"]], Setting(**entry["setting"]), seed=asked.seed)
+        methods.append({"title": entry["title"], "setting": entry["setting"], "cosines": measure(store, options)})
         print(f"{name}: {methods[-1]}", flush=True)
     path = PAPER / "moved" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

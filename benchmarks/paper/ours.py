@@ -1,4 +1,4 @@
-"""owlmine on one dataset of the study, with the options of its file in ``configs``; judged and kept as the peers are.
+"""owlmine on one dataset of the study, with the options of its file in ``configs``; judged and stored as the peers are.
 
     python benchmarks/paper/ours.py DATASET [--tool ours|ours-bowl] [--data-root FOLDER] [--device cpu|cuda]
                                             [--out MODEL] [--again]
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,11 @@ from worker import peak_rss_mib
 import owlmine
 from owlmine.data.store import Split, Store
 from owlmine.device import choose_device
-from owlmine.model.predictor import Predictor
-from owlmine.train import TrainOptions, train
-from owlmine.train.reporters import SilentReporter
+from owlmine.rank.predictor import Predictor
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import train
 
-# Options that change nothing of what is learned, or tell where.
+# Options that change nothing of what is learned, or say where.
 _NOT_THE_RECIPE = ("device", "tensorboard", "checkpoint_minutes")
 
 
@@ -48,11 +48,11 @@ class Run:
 def identity_of(dataset: Dataset, tool: str, sums: dict[str, str], options: TrainOptions) -> Result:
     import torch
 
-    recipe = {name: value for name, value in asdict(options).items() if name not in _NOT_THE_RECIPE}
+    recipe = {name: value for name, value in options.to_dict().items() if name not in _NOT_THE_RECIPE}
     return {
         "dataset": dataset.name,
         "tool": tool,
-        "device": options.device,
+        "device": options.run.device,
         "matrices": sums,
         "versions": {"owlmine": owlmine.__version__, "torch": torch.__version__},
         "options": recipe,
@@ -62,7 +62,7 @@ def identity_of(dataset: Dataset, tool: str, sums: dict[str, str], options: Trai
 def train_and_predict(store: Store, out: Path, options: TrainOptions, data_name: str) -> Run:
     """Training time is that of ``owlmine train``: loading, validation and the saving of the model are in it."""
     began, cpu_began = time.perf_counter(), time.process_time()
-    predictor = train(store, out, options, reporter=SilentReporter(), data_name=data_name)
+    predictor = train(store, out, options, data_name=data_name)
     trained, cpu_trained = time.perf_counter(), time.process_time()
     ranked_ids = predict(predictor, store["test"])
     predicted, cpu_predicted = time.perf_counter(), time.process_time()
@@ -78,7 +78,7 @@ def train_and_predict(store: Store, out: Path, options: TrainOptions, data_name:
 
 def predict(predictor: Predictor, split: Split) -> NDArray[np.int64]:
     """The best classes of every point, found among all classes, none left out."""
-    return np.concatenate([predictor.top(batch.queries, KS[-1])[1] for batch in split.blocks()])
+    return np.concatenate([predictor.answer(batch.queries, KS[-1]).ids_Nk for batch in split.blocks()])
 
 
 def run_ours(
@@ -91,8 +91,9 @@ def run_ours(
     again: bool = False,
     results: Path = PAPER,
 ) -> Result | None:
-    """Trains, judges and keeps the result. None where it was there before."""
-    options = TrainOptions(recipe="single", **(dataset.ours | OURS[tool]), device=choose_device(device).type)
+    """Trains, judges and stores the result. None where it was there before."""
+    own = dataset.ours | OURS[tool]
+    options = TrainOptions.of(recipe="single", device=choose_device(device).type, **own)
     sums = checksums(store)
     save_table1(dataset.name, store, sums, results)
     identity = identity_of(dataset, tool, sums, options)
@@ -104,9 +105,9 @@ def run_ours(
         "figures": judge(run.ranked_ids, store, dataset.name),
         **run.times,
         "peak_rss_mib": peak_rss_mib(),
-        "parameters": run.predictor.retriever.shape.num_parameters,
-        **_gpu(options.device),
-        **contention.told,
+        "parameters": run.predictor.dense.shape.num_parameters,
+        **_gpu(options.run.device),
+        **contention.record,
     }
     save_run(identity, measured, results)
     return identity | measured
@@ -129,7 +130,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "auto"])
     parser.add_argument("--out", type=Path, help="keep the model in this new folder")
     parser.add_argument("--again", action="store_true", help="run even where the result is stored")
-    parser.add_argument("--results", type=Path, default=PAPER, help="where results are kept")
+    parser.add_argument("--results", type=Path, default=PAPER, help="where results are stored")
     arguments = parser.parse_args()
     dataset = Dataset.named(arguments.dataset)
     store = dataset.open(arguments.data_root)

@@ -43,8 +43,8 @@ class Peer:
 
 
 def all_peers() -> dict[str, Peer]:
-    told = tomllib.loads((CONFIGS / "peers.toml").read_text("utf-8"))
-    return {name: Peer(name=name, **entry) for name, entry in told.items()}
+    record = tomllib.loads((CONFIGS / "peers.toml").read_text("utf-8"))
+    return {name: Peer(name=name, **entry) for name, entry in record.items()}
 
 
 def environment(peer: Peer, work: Path) -> Path:
@@ -97,13 +97,13 @@ def run_peer(
         log.unlink(missing_ok=True)
         with Contention() as contention:
             run_logged(command, log)
-        told = json.loads((Path(out) / "times.json").read_text())
+        record = json.loads((Path(out) / "times.json").read_text())
         ranked_ids = np.load(Path(out) / "predictions.npy")
     measured = {
         "figures": judge(ranked_ids, store, dataset),
-        "predict_ms_per_point": 1000 * told["predict_seconds"] / len(ranked_ids),
-        **told,
-        **contention.told,
+        "predict_ms_per_point": 1000 * record["predict_seconds"] / len(ranked_ids),
+        **record,
+        **contention.record,
     }
     save_run(identity, measured, results)
     return identity | measured

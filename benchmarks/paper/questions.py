@@ -67,7 +67,7 @@ def _powers(place: Place) -> list[Method]:
 
 def _tails(place: Place) -> list[Method]:
     """Weight of all classes outside of the top together, beside 1 for the hardest."""
-    return [_variant(f"{total:g}", tail=total / place.pool) for total in (0.0, 0.01, 0.1, 1.0)]
+    return [_variant(f"{total:g}", least_weight=total / place.pool) for total in (0.0, 0.01, 0.1, 1.0)]
 
 
 def _kinds(place: Place) -> list[Method]:
@@ -123,12 +123,12 @@ def _softmaxes(place: Place) -> list[Method]:
 def _at_equal_cost(place: Place) -> list[Method]:
     """The softmaxes, each with the setting it chose and the epochs that take as long as all epochs of the first mined
     one, by the stored times of steps."""
-    told = [method for method in _answer("softmax", place.name)["methods"] if method["loss"] != "bowl"]
-    if any(method.get("seconds_per_step_alone") is None for method in told):
+    answers = [method for method in _answer("softmax", place.name)["methods"] if method["loss"] != "bowl"]
+    if any(method.get("seconds_per_step_alone") is None for method in answers):
         raise OwlmineError(f"{place.name}: the steps of the question 'softmax' were not timed; wanted that (--time)")
     methods = {method.name: method for method in _softmaxes(place)}
-    standard = next(method for method in told if method["loss"] == "mined-softmax")["seconds_per_step_alone"]
-    shares = [standard / method["seconds_per_step_alone"] for method in told]
+    standard = next(method for method in answers if method["loss"] == "mined-softmax")["seconds_per_step_alone"]
+    shares = [standard / method["seconds_per_step_alone"] for method in answers]
     return [
         replace(
             methods[method["name"]],
@@ -137,7 +137,7 @@ def _at_equal_cost(place: Place) -> list[Method]:
             starts=(Setting(**method["setting"]),),
             epochs_share=share,
         )
-        for method, share in zip(told, shares, strict=True)
+        for method, share in zip(answers, shares, strict=True)
     ]
 
 

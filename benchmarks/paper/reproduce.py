@@ -51,7 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    kept = ("--work", str(out / "work"))
+    work = ("--work", str(out / "work"))
     datasets = ["debian-depends"]
     root: tuple[str, ...] = ()
     if arguments.data_root is None:
@@ -60,9 +60,9 @@ def main() -> None:
         datasets, root = ["bibtex", *datasets], ("--data-root", str(arguments.data_root))
     for dataset in datasets:
         study("table1", dataset, out, *root)
-        study("table3", dataset, out, *root, *kept)
+        study("table3", dataset, out, *root, *work)
     settings = () if arguments.search else ("--settings", str(STORED / "table2" / "debian-depends.json"))
-    study("table2", "debian-depends", out, *kept, "--device", "cpu", *settings)
+    study("table2", "debian-depends", out, *work, "--device", "cpu", *settings)
     made, stored = figures(out / "results"), figures(STORED)
     print(f"\n{'':58}{'made now':>22}{'stored':>22}")
     for name, now in made.items():

@@ -57,8 +57,8 @@ def source_changed() -> bool | None:
 
 
 def save_table1(dataset: str, store: Store, sums: dict[str, str], folder: Path = PAPER) -> Path:
-    told = describe(store)
-    sizes = {name: told[name] for name in TABLE1_NAMES}
+    facts = describe(store)
+    sizes = {name: facts[name] for name in TABLE1_NAMES}
     return _save(folder / "table1" / f"{dataset}.json", {"dataset": dataset, "sizes": sizes, "matrices": sums})
 
 

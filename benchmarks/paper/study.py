@@ -166,21 +166,21 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("datasets", nargs="+", metavar="DATASET", choices=DATASETS, help=", ".join(DATASETS))
         one.add_argument("--data-root", type=Path, help="the folder that holds a folder per dataset")
         if verb is not table1:
-            one.add_argument("--work", type=Path, help="for what is kept between calls; default: the cache")
+            one.add_argument("--work", type=Path, help="for files between calls; default: the cache")
         if verb in (table2, questions):
             one.add_argument("--device", default="auto", choices=["cpu", "cuda", "auto"])
             one.add_argument("--limit", type=float, help="seconds, after which to stop; asked again, it goes on")
         if verb is table2:
             how = one.add_mutually_exclusive_group()
             how.add_argument("--at-once", action="store_true", help="a process for each method")
-            how.add_argument("--method", help="one method alone, whose runs are kept but not told as a table")
+            how.add_argument("--method", help="one method alone, whose runs are stored without a table")
             how.add_argument("--time", action="store_true", help="time the steps of stored results, alone")
             how.add_argument("--settings", type=Path, help="stored results to take settings from, without a search")
         if verb is questions:
-            one.add_argument("--ask", help="parted by commas; all of the dataset's where not given")
+            one.add_argument("--ask", help="separated by commas; all of the dataset's where not given")
             one.add_argument("--time", action="store_true", help="time the steps of stored results, alone")
         if verb is table3:
-            one.add_argument("--tools", help="parted by commas; all of the dataset's where not given")
+            one.add_argument("--tools", help="separated by commas; all of the dataset's where not given")
             one.add_argument("--device", default="cpu", choices=["cpu", "cuda", "auto"], help="for ours")
             one.add_argument("--again", action="store_true", help="run even what is stored")
     return parser

@@ -1,7 +1,7 @@
 """The paper's Table 2 on one dataset: mining against negative sampling, every method at rates of its own.
 
 The same as ``owlmine compare`` with the dataset's options, in parts if need be: what a part has finished stays in the
-work folder. Runs that share a GPU with others tell nothing of time, so steps are timed afterwards, one method after
+work folder. Runs that share a GPU with others say nothing about time, so steps are timed afterwards, one method after
 the other, alone on the machine.
 """
 
@@ -27,7 +27,7 @@ from owlmine.compare.options import CompareOptions
 from owlmine.data.store import Store
 from owlmine.demo.figures import NAMES
 from owlmine.errors import OwlmineError
-from owlmine.train.run_folder import mark_of
+from owlmine.run.run_folder import mark_of
 
 _REST = tuple(figure for figure in NAMES if figure != "P@1")
 _RATES = ("class_rate", "feature_rate", "map_rate")
@@ -42,7 +42,7 @@ def table2(
     keep: bool = True,
     settings: dict[str, Setting] | None = None,
 ) -> Path | None:
-    """Where the results are stored; None where they are not to be kept. ``settings`` by method take the place of the
+    """Where the results are stored; None where they are not to be stored. ``settings`` by method take the place of the
     search, which is then one run."""
     asked = CompareOptions(**options)
     methods = [METHODS[method] for method in asked.methods.split(",")]
@@ -71,7 +71,7 @@ def in_parts(name: str, options: dict[str, Any], command: Sequence[str], *, work
 
 
 def part_folder(work: Path, method: str) -> Path:
-    """Where the runs of one method alone are kept, beside those of all."""
+    """Where the runs of one method alone are stored, beside those of all."""
     return work.with_name(f"{work.name}-{method}")
 
 

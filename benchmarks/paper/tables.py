@@ -20,15 +20,15 @@ COLUMNS = ("P@1", "P@3", "P@5", "R@1", "R@5")
 def table1(folder: Path = PAPER) -> str:
     """The paper's Table 1 for our datasets."""
     head = ("", "train points", "test points", "features", "classes", "points per class", "classes per point")
-    told = {result["dataset"]: result["sizes"] for result in read_all("table1", folder)}
+    by_name = {result["dataset"]: result["sizes"] for result in read_all("table1", folder)}
     rows = [
         (
             Dataset.named(name).title,
-            *(f"{told[name][size]:,}" for size in ("train_points", "test_points", "features", "classes")),
-            *(f"{told[name][size]:.2f}" for size in ("points_per_class", "classes_per_point")),
+            *(f"{by_name[name][size]:,}" for size in ("train_points", "test_points", "features", "classes")),
+            *(f"{by_name[name][size]:.2f}" for size in ("points_per_class", "classes_per_point")),
         )
         for name in DATASETS
-        if name in told
+        if name in by_name
     ]
     return markdown(head, rows, left=1)
 
@@ -36,7 +36,7 @@ def table1(folder: Path = PAPER) -> str:
 def joined(folder: Path = PAPER) -> tuple[dict[str, list[Result]], list[str]]:
     """Results by dataset that were measured on the very matrices of Table 1, and why others are left out."""
     wanted = {result["dataset"]: result["matrices"] for result in read_all("table1", folder)}
-    kept: dict[str, list[Result]] = {name: [] for name in DATASETS if name in wanted}
+    by_dataset: dict[str, list[Result]] = {name: [] for name in DATASETS if name in wanted}
     left_out = []
     for result in read_all("table3", folder):
         name, title = result["dataset"], f"{result['dataset']}, {tool_title(result['tool'])} on {result['device']}"
@@ -45,29 +45,29 @@ def joined(folder: Path = PAPER) -> tuple[dict[str, list[Result]], list[str]]:
         elif other := sorted(key for key, sum_ in wanted[name].items() if result["matrices"].get(key) != sum_):
             left_out.append(f"{title}: measured on another {', '.join(other)}")
         else:
-            kept[name].append(result)
+            by_dataset[name].append(result)
     order = [*OURS, *all_peers()]
-    for results in kept.values():
+    for results in by_dataset.values():
         results.sort(key=lambda result: (order.index(result["tool"]), result["device"]))
-    return kept, left_out
+    return by_dataset, left_out
 
 
 def table3(folder: Path = PAPER) -> str:
     """Every tool on every dataset, with what is left out and why below."""
-    kept, left_out = joined(folder)
+    by_dataset, left_out = joined(folder)
     notes = ["Every tool learns from the same matrices and one judge scores all; percent on the test split."]
-    if any(result["busy"] for results in kept.values() for result in results):
+    if any(result["busy"] for results in by_dataset.values() for result in results):
         notes.append("\\* a time measured while other work was going on: take it as rough.")
-    if any(Dataset.named(name).published for name in kept):
+    if any(Dataset.named(name).published for name in by_dataset):
         notes.append("† as published, with other preprocessing: not comparable to the digit.")
-    for name, results in kept.items():
+    for name, results in by_dataset.items():
         dataset, there = Dataset.named(name), {result["tool"] for result in results}
         left_out += [f"{name}, {tool_title(tool)}: {why}" for tool, why in dataset.left_out.items()]
         missing = [tool for tool in dataset.tools if tool not in there and tool not in dataset.left_out]
         left_out += [f"{name}, {tool_title(tool)}: not run yet" for tool in missing]
     notes += [f"Left out: {why}." for why in left_out]
     head = ("", "", *COLUMNS, "train s", "predict ms/point", "device")
-    rows = [row for name, results in kept.items() for row in dataset_rows(Dataset.named(name), results)]
+    rows = [row for name, results in by_dataset.items() for row in dataset_rows(Dataset.named(name), results)]
     return markdown(head, rows, left=2) + "\n" + "\n".join(f"\n{note}" for note in notes)
 
 

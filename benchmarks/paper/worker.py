@@ -44,7 +44,7 @@ class Job:
         lists = predict(model)
         predicted, cpu_predicted = time.perf_counter(), time.process_time()
         np.save(self.out / "predictions.npy", ranked_ids(lists, self.X_test.shape[0]))
-        told = {
+        record = {
             "train_seconds": trained - began,
             "train_cpu_seconds": cpu_trained - cpu_began,
             "predict_seconds": predicted - trained,
@@ -52,7 +52,7 @@ class Job:
             "peak_rss_mib": peak_rss_mib(),
             "packages": {"python": sys.version.split()[0], **{name: version(name) for name in self._packages}},
         }
-        (self.out / "times.json").write_text(json.dumps(told, indent=1) + "\n")
+        (self.out / "times.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def ranked_ids(lists: Lists, num_rows: int) -> np.ndarray[Any, Any]:

@@ -7,12 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from owlmine.estimator import OwlmineClassifier
-    from owlmine.model.folder import load
+    from owlmine.losses import MinedLoss, top_k
+    from owlmine.mining import draw_batch_pool
+    from owlmine.model import Lift, Model, Prediction, Predictions, fit, load
+    from owlmine.recipe.options import TrainOptions
 
 __version__ = "0.1.0"
-__all__ = ["OwlmineClassifier", "__version__", "load"]
+__all__ = [
+    "Lift",
+    "MinedLoss",
+    "Model",
+    "OwlmineClassifier",
+    "Prediction",
+    "Predictions",
+    "TrainOptions",
+    "__version__",
+    "draw_batch_pool",
+    "fit",
+    "load",
+    "top_k",
+]
 
-_HOMES = {"OwlmineClassifier": "owlmine.estimator", "load": "owlmine.model.folder"}
+_HOMES = {
+    **dict.fromkeys(("Lift", "Model", "Prediction", "Predictions", "fit", "load"), "owlmine.model"),
+    "OwlmineClassifier": "owlmine.estimator",
+    "TrainOptions": "owlmine.recipe.options",
+    **dict.fromkeys(("MinedLoss", "top_k"), "owlmine.losses"),
+    "draw_batch_pool": "owlmine.mining",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -20,3 +42,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'owlmine' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

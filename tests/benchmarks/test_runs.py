@@ -234,6 +234,6 @@ def test_work_of_others_is_seen(others: float, busy: bool, monkeypatch: pytest.M
     monkeypatch.setattr(contention.time, "perf_counter", lambda: next(clock))
     with contention.Contention() as seen:
         pass
-    assert seen.told["other_cores"] == others
-    assert seen.told["busy"] is busy
-    assert len(seen.told["load_before"]) == 3
+    assert seen.record["other_cores"] == others
+    assert seen.record["busy"] is busy
+    assert len(seen.record["load_before"]) == 3

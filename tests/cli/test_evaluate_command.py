@@ -68,20 +68,25 @@ def test_tables_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         assert expected in done.stdout
 
 
-def test_a_single_file_is_judged_whole(tmp_path: Path) -> None:
+def test_a_single_file_is_read_whole(tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "mine.jsonl", [{"title": "the falcon", "tags": ["c-falcon"]}])
-    done = run("evaluate", text_model(), file, "--k", "1", "--propensity", "0.5,0.4", "--json")
+    done = run("evaluate", text_model(), file, "-k", "1", "--propensity", "0.5,0.4", "--json")
     assert done.exit_code == 0, done.exception
     told = json.loads(done.stdout)
     assert (told["points"], told["P@1"], told["PSP@1"]) == (1, 100, 100)
     assert told["propensity"] == {"a": 0.5, "b": 0.4}
 
 
-def test_constants_follow_the_name_of_the_data(tmp_path: Path) -> None:
+def test_constants_follow_the_name_of_the_training_data(tmp_path: Path) -> None:
+    """Whatever the data to evaluate on are called."""
     named = tmp_path / "Amazon-670K"
     named.symlink_to(text_data())
-    told = json.loads(run("evaluate", text_model(), named, "--json").stdout)
-    assert told["propensity"] == {"a": 0.6, "b": 2.6}
+    brief = ("--recipe", "single", "--dim", "8", "--epochs", "1", "--device", "cpu")
+    assert run("train", named, "--out", tmp_path / "model", *brief).exit_code == 0
+    constants = {}
+    for model in (tmp_path / "model", text_model()):
+        constants[model.name] = json.loads(run("evaluate", model, named, "--json").stdout)["propensity"]
+    assert constants == {"model": {"a": 0.6, "b": 2.6}, "text-model": {"a": 0.55, "b": 1.5}}
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,11 +108,11 @@ def broken_model(tmp_path: Path, **changes: object) -> Path:
     return folder
 
 
-def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
+def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
     cases: list[tuple[tuple[object, ...], str]] = [
         ((tmp_path / "none", text_data()), "none: found no such folder; wanted a model folder"),
         ((text_data(), text_data()), "texts: found no config.json; wanted a model folder"),
-        ((broken_model(tmp_path, version=99), text_data()), "found model version 99; wanted version"),
+        ((broken_model(tmp_path, version=99), text_data()), "found model version 99"),
         ((text_model(), tmp_path / "none"), "none: found no such file or folder"),
         ((text_model(), text_data(), "--split", "dev"), "no split 'dev'; it has train, test"),
         ((text_model(), dense_store()), "found 7 classes; the model was trained with 12"),
@@ -117,6 +122,7 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
         ((text_model(), text_data(), "--k", "one"), "--k is 'one'; wanted whole numbers"),
         ((text_model(), text_data(), "--propensity", "1"), "--propensity is '1'; wanted two numbers"),
         ((text_model(), text_data(), "--propensity", "-1,1"), "--propensity is '-1,1'; wanted two numbers"),
+        ((text_model(), text_data(), "--tail", "1"), "the model has no probabilities"),
         ((text_model(), text_data(), "--device", "abacus"), "--device is 'abacus'; wanted cpu, cuda or auto"),
         ((text_model(), text_data(), "--format", "xml"), "--format is 'xml'; wanted one of"),
     ]
@@ -137,5 +143,5 @@ def test_a_split_without_points(tmp_path: Path, owlmine_command: Command) -> Non
     store = convert(folder, tmp_path / "hollow.store")
     done = owlmine_command("evaluate", text_model(), store.path, "--device", "cpu")
     assert done.returncode == 2
-    assert done.stderr == "owlmine: error: the test split has no points; wanted at least one to judge\n"
+    assert done.stderr == "owlmine: error: the test split has no points; wanted at least one to evaluate\n"
     assert done.stdout == ""

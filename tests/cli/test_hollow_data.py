@@ -1,4 +1,4 @@
-"""Data without points: told in one line, with nothing half-written."""
+"""Data without points: an error in one line, with nothing half-written."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_exit_is_clean(hollow: Path, owlmine_command: Command) -> None:
 
 def test_every_labelled_point_is_taken_for_validation(hollow: Path) -> None:
     from owlmine.data import convert
-    from owlmine.train.validate import ValidationPart
+    from owlmine.dense.validation import ValidationPart
 
     write_points(hollow / "train.txt", 20)
     part = ValidationPart(convert(hollow, hollow.parent / "store"), share=0.05, seed=0)
@@ -70,12 +70,12 @@ def test_every_labelled_point_is_taken_for_validation(hollow: Path) -> None:
     lines[chosen] = "0,1 0:1 2:1"
     (hollow / "train.txt").write_text("\n".join(["20 3 2", *lines]) + "\n")
     told = error_of("train", hollow, "--out", hollow.parent / "model", *SMALL, "--validation", "0.05")
-    assert told == "split 'train' has no labelled point; wanted at least one"
+    assert told == "split 'train': found no labelled point to learn from; wanted at least one"
     assert not (hollow.parent / "model").exists()
 
 
 def test_empty_test_split(hollow: Path) -> None:
-    """Nothing to judge, which is no reason not to train; what cannot be done is not proposed."""
+    """Nothing to evaluate on, which is no reason not to train; what cannot be done is not proposed."""
     write_points(hollow / "train.txt", 60)
     (hollow / "test.txt").write_text("0 50 20\n")
     model, picture = hollow.parent / "model", hollow.parent / "figures.png"
@@ -83,7 +83,7 @@ def test_empty_test_split(hollow: Path) -> None:
     assert done.exit_code == 0, done.exception
     assert "owlmine evaluate" not in done.stdout
     told = error_of("evaluate", model, hollow, "--json", "--plot", picture)
-    assert told == "the test split has no points; wanted at least one to judge"
+    assert told == "the test split has no points; wanted at least one to evaluate"
     assert not picture.exists()
     (hollow / "test.txt").write_text("")
     assert "test.txt: found an empty file; wanted a header" in error_of("evaluate", model, hollow)

@@ -100,12 +100,12 @@ def test_the_command_for_the_test_split_can_be_typed(commas: Path, tmp_path: Pat
     assert run(*told[1].split()).exit_code == 0
 
 
-def test_memory_that_runs_out_is_told_in_one_line(commas: Path, tmp_path: Path, owlmine_command: Command) -> None:
+def test_memory_that_runs_out_ends_in_one_line(commas: Path, tmp_path: Path, owlmine_command: Command) -> None:
     """More than the addresses that a process has."""
     huge = ("--recipe", "single", "--device", "cpu", "--text-column", "body", "--dim", str(10**13))
     done = owlmine_command("train", commas, "--out", tmp_path / "out", *huge)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("owlmine: error: owlmine train ran out of memory (")
-    assert done.stderr.splitlines()[-1].endswith("; a smaller --dim, --pool or --batch-size takes less")
+    assert done.stderr.splitlines()[-1].endswith("; a smaller --dim, --pool or --batch-size needs less memory")
     assert not (tmp_path / "out" / "config.json").exists()

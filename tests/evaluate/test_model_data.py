@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import owlmine
 from owlmine.data import ConvertOptions, Store, convert
+from owlmine.data.rows import SparseRows
+from owlmine.data.store import Batch
 from owlmine.errors import OwlmineError
-from owlmine.evaluate.model_data import ReadOptions, open_for_model
-from owlmine.train import train
+from owlmine.evaluate.model_data import ReadOptions, open_for_model, split_from
+from owlmine.recipe.fit import fit
 
 from ..small_models import (
     MODELS,
@@ -28,7 +31,7 @@ from ..small_models import (
     write_jsonl,
 )
 
-BRIEF = replace(OPTIONS, epochs=0.1)
+BRIEF = OPTIONS.with_(epochs=0.1)
 
 
 def same_split(one: Store, other: Store, split: str) -> None:
@@ -58,8 +61,7 @@ def test_files_become_the_split_that_the_conversion_made(kind: str, split: str, 
 )
 def test_the_model_remembers_the_options_of_its_conversion(options: ConvertOptions, tmp_path: Path) -> None:
     store = convert(text_data(), tmp_path / "store", options)
-    train(store, tmp_path / "model", BRIEF)
-    predictor = owlmine.load(tmp_path / "model")
+    predictor = fit(store, BRIEF)
     read, _ = open_for_model(predictor, text_data(), tmp_path / "scratch")
     same_split(read, store, "test")
 
@@ -73,8 +75,7 @@ def test_svmlight_counts_from_where_the_training_files_did(first: int, tmp_path:
         lines = [f"{n % 5} {least + first}:1 {n % 5 + 2 + first}:2" for n in range(40)]
         (folder / f"{name}.svm").write_text("\n".join(lines) + "\n")
     store = convert(folder, tmp_path / "store")
-    train(store, tmp_path / "model", BRIEF)
-    predictor = owlmine.load(tmp_path / "model")
+    predictor = fit(store, BRIEF)
     read, _ = open_for_model(predictor, folder, tmp_path / "scratch")
     same_split(read, store, "test")
     alone, _ = open_for_model(
@@ -152,6 +153,65 @@ def test_a_store_of_the_same_size_but_another_vocabulary(tmp_path: Path) -> None
     store = convert(folder, tmp_path / "store")
     assert store.num_features == Store.open(text_store()).num_features
     refused(text_model(), store.path, tmp_path, "features were made from other documents")
+
+
+def points_in_memory(kind: str) -> tuple[Any, list[list[str]]]:
+    """The test points of the files, with the keys of their labels."""
+    data = MODELS[kind][1]()
+    if kind == "text":
+        rows = [json.loads(line) for line in (data / "test.jsonl").read_text().splitlines()]
+        return [row["text"] for row in rows], [row["labels"] for row in rows]
+    if kind == "dense":
+        return np.load(data / "test.npy"), [[str(label)] for label in np.load(data / "test.labels.npy").tolist()]
+    lines = [line.split() for line in (data / "test.txt").read_text().splitlines()[1:]]
+    matrix = np.zeros((len(lines), 50), np.float32)
+    for row, (_, *features) in enumerate(lines):
+        for feature in features:
+            number, _, value = feature.partition(":")
+            matrix[row, int(number)] = float(value)
+    return csr_array(matrix), [line[0].split(",") for line in lines]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_points_in_memory_become_the_split_that_their_files_become(kind: str) -> None:
+    predictor, stored = owlmine.load(MODELS[kind][0]()), Store.open(MODELS[kind][2]())["test"]
+    split = split_from(predictor, *points_in_memory(kind))
+    assert len(split) == len(stored)
+    rows = np.arange(len(split))
+    for one, other in zip(contents(split.batch(rows)), contents(stored.batch(rows)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def contents(batch: Batch) -> list[Any]:
+    queries = batch.queries
+    own = [queries] if isinstance(queries, np.ndarray) else [queries.offsets, queries.indices, queries.values]
+    return [*own, batch.labels.offsets, batch.labels.indices]
+
+
+def test_any_form_that_predict_takes_will_do() -> None:
+    predictor = owlmine.load(sparse_model())
+    matrix, labels = points_in_memory("sparse")
+    wanted = contents(split_from(predictor, matrix, labels).batch(np.arange(60)))
+    indicator = np.zeros((60, 20))
+    for row, own in enumerate(labels):
+        indicator[row, [int(label) for label in own]] = 1
+    rows = SparseRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)
+    for queries, given in ((matrix.toarray(), labels), (rows, indicator), (matrix.tocoo(), csr_array(indicator))):
+        for one, other in zip(
+            contents(split_from(predictor, queries, given).batch(np.arange(60))), wanted, strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_points_in_memory_that_do_not_fit_are_refused() -> None:
+    predictor = owlmine.load(text_model())
+    for queries, labels, message in (
+        (np.zeros((2, 3)), ["c-river", "c-river"], "X: found dense vectors; wanted text, which the model takes"),
+        (["the river"], ["x"], "found 1 labels, none of which is a class of the model"),
+        (["the river"], ["c-river", "c-falcon"], "Y: found 2 rows of labels; wanted 1, one per query"),
+    ):
+        with pytest.raises(OwlmineError, match=message):
+            split_from(predictor, queries, labels)
 
 
 @pytest.mark.parametrize("wrong", [{"format": "xml"}, {"first_feature": "2"}, {"label_separator": ""}])

@@ -1,8 +1,10 @@
-"""A model judged on a split, against a plain loop over all scores."""
+"""The figures of a model on a split, against a plain loop over all scores."""
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +12,35 @@ import numpy as np
 import pytest
 
 import owlmine
-from owlmine.data import ConvertOptions, Store, convert
+from owlmine.data import ConvertOptions, Store, SyntheticOptions, convert, synthesize
 from owlmine.errors import OwlmineError
-from owlmine.evaluate.of_model import Evaluation, evaluate_model, known_constants
+from owlmine.evaluate.of_model import Evaluation, evaluate_model
 from owlmine.evaluate.picture import plot_evaluation
 from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
-from owlmine.train import TrainOptions, train
+from owlmine.metrics.ranking_metrics import FrequencyCuts
+from owlmine.rank.predictor import Lift, Predictor
+from owlmine.recipe.fit import fit
+from owlmine.recipe.options import TrainOptions
 
-from ..small_models import MODELS, sparse_model, sparse_store, text_model, text_store
+from ..small_models import MODELS, OPTIONS, sparse_model, sparse_store, text_model, text_store
 
 
-def looped(predictor: Any, split: Any, k: int) -> dict[str, float]:
+def looped(
+    predictor: Predictor,
+    split: Any,
+    k: int,
+    *,
+    constants: PropensityConstants | None = None,
+    lift: Lift | None = None,
+) -> dict[str, float]:
     """P, R and PSP from each point's full list of scores, one point at a time."""
-    num_classes = len(predictor.classes.keys)
-    weights = inverse_propensities(predictor.classes.counts, predictor.classes.num_points)
+    num_classes = len(predictor.classes)
+    weights = inverse_propensities(predictor.classes.counts, predictor.classes.num_points, constants=constants)
     left_out = {} if split.filter_pairs is None else split.filter_pairs
     precision = recall = scored = best = 0.0
     for row in range(len(split)):
         batch = split.batch(np.array([row]))
-        _, (order,) = predictor.top(batch.queries, num_classes)
+        (order,) = predictor.answer(batch.queries, num_classes, lift=lift).ids_Nk
         filtered = {int(c) for r, c in left_out if r == row}
         labels = set(batch.labels.indices.tolist()) - filtered
         shown = [c for c in order.tolist() if c not in filtered][:k]
@@ -74,14 +86,14 @@ def test_blocks_do_not_change_the_figures(monkeypatch: pytest.MonkeyPatch) -> No
 def test_never_more_rows_than_a_block_nor_more_places_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     predictor, split = owlmine.load(sparse_model()), Store.open(sparse_store())["test"]
     asked: list[tuple[int, int]] = []
-    real = predictor.top_with_probabilities
     monkeypatch.setattr("owlmine.evaluate.of_model._BLOCK_ROWS", 16)
 
-    def watched(queries: Any, k: int, **options: Any) -> Any:
-        asked.append((len(queries), k))
-        return real(queries, k, **options)
+    class Watched(Predictor):
+        def answer(self, features: Any, k: int, **options: Any) -> Any:
+            asked.append((len(features), k))
+            return super().answer(features, k, **options)
 
-    monkeypatch.setattr(predictor, "top_with_probabilities", watched)
+    predictor = Watched(predictor.dense, predictor.ranker, predictor.classes, predictor.features, predictor.record)
     evaluate_model(predictor, split, ks=[3])
     most = max(np.bincount(split.filter_pairs[:, 0]))
     assert max(rows for rows, _ in asked) == 16
@@ -136,23 +148,79 @@ def test_bins_count_classes_and_labels() -> None:
     assert math.isnan(judged.figures["R@1/head"])
 
 
-@pytest.mark.parametrize(
-    ("names", "constants"),
-    [
-        (("Amazon-670K",), (0.6, 2.6)),
-        (("amazon670k.store",), (0.6, 2.6)),
-        ((None, "WikiLSHTC-325K"), (0.5, 0.4)),
-        (("my-data", None), (0.55, 1.5)),
-    ],
-)
-def test_known_constants(names: tuple[str | None, ...], constants: tuple[float, float]) -> None:
-    assert known_constants(*names) == PropensityConstants(*constants)
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Classes of unequal frequency."""
+    options = SyntheticOptions(num_classes=30, train_points=600, test_points=50, labels_per_point=2)
+    return synthesize(tmp_path_factory.mktemp("evaluate") / "store", options)
+
+
+@pytest.fixture(scope="module")
+def calibrated(store: Store) -> Predictor:
+    """A model with probabilities, whose data have a name with propensity constants of its own."""
+    return fit(store, OPTIONS.with_(validation=0.2), name="Amazon-670K.store")
+
+
+def test_propensities_have_the_constants_of_training_unless_others_are_given(
+    calibrated: Predictor, store: Store
+) -> None:
+    split = store["test"]
+    amazon, others = PropensityConstants(0.6, 2.6), PropensityConstants(0.5, 0.4)
+    assert evaluate_model(calibrated, split).constants == amazon
+    for constants in (amazon, others):
+        figures = evaluate_model(calibrated, split, ks=[3], constants=constants).figures
+        assert figures["PSP@3"] == pytest.approx(looped(calibrated, split, 3, constants=constants)["PSP"])
+
+
+@pytest.mark.parametrize("constants", [None, PropensityConstants(0.5, 0.4)])
+def test_rare_classes_are_lifted_before_anything_is_measured(
+    calibrated: Predictor, store: Store, constants: PropensityConstants | None
+) -> None:
+    split = store["test"]
+    lifted = evaluate_model(calibrated, split, ks=[1, 3], constants=constants, tail=1.0)
+    own = constants or PropensityConstants(0.6, 2.6)
+    for k in (1, 3):
+        for name, value in looped(calibrated, split, k, constants=own, lift=Lift(1.0, own)).items():
+            assert lifted.figures[f"{name}@{k}"] == pytest.approx(value), name
+    assert lifted.figures != evaluate_model(calibrated, split, ks=[1, 3], constants=constants).figures
+
+
+def test_nothing_is_lifted_without_probabilities() -> None:
+    predictor, split = owlmine.load(text_model()), Store.open(text_store())["test"]
+    with pytest.raises(OwlmineError, match="the model has no probabilities"):
+        evaluate_model(predictor, split, tail=0.5)
+    with pytest.raises(OwlmineError, match=r"strength is 1\.5; wanted .*0 to 1"):
+        evaluate_model(predictor, split, tail=1.5)
+
+
+def test_calibration_is_measured_on_the_first_places(calibrated: Predictor, store: Store) -> None:
+    split = store["test"]
+    reliability = evaluate_model(calibrated, split).reliability
+    assert reliability is not None
+    assert sum(one.count for one in reliability.bins) == 5 * len(split)
+    labels = [set(split.labels.slice(row, row + 1).indices.tolist()) for row in range(len(split))]
+    answers = calibrated.answer(split.batch(np.arange(len(split))).queries, 5)
+    hits = [c in own for ids, own in zip(answers.ids_Nk.tolist(), labels, strict=True) for c in ids]
+    assert sum(one.count * one.hits for one in reliability.bins) == pytest.approx(sum(hits))
+    expected = sum(one.count * one.probability for one in reliability.bins)
+    assert expected == pytest.approx(float(answers.probabilities_Nk.sum()))
+    uncalibrated = replace(calibrated, record=replace(calibrated.record, calibration=None))
+    assert evaluate_model(uncalibrated, split).reliability is None
+
+
+def test_json_has_no_nan(calibrated: Predictor, store: Store) -> None:
+    split = store["test"]
+    record = evaluate_model(calibrated, split, cuts=FrequencyCuts(head=10_000, torso=1)).to_dict()
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert record["R@1/head"] is None  # no class is so frequent
+    assert record["propensity"] == {"a": 0.6, "b": 2.6}
+    assert record["calibration"]["places"] == 5
 
 
 def test_two_training_points_are_too_few_for_propensities(tmp_path: Path) -> None:
     points = (["red apple", "blue berry"], [["a"], ["b"]])
     store = convert({"train": points, "test": points}, tmp_path / "store", ConvertOptions(min_df=1, max_df=1.0))
-    predictor = train(store, tmp_path / "model", TrainOptions(dim=4, epochs=1, validation=0, device="cpu"))
+    predictor = fit(store, TrainOptions.of(dim=4, epochs=1, validation=0, device="cpu"))
     judged = evaluate_model(predictor, store["test"])
     assert judged.constants is None
     assert "PSP@1" not in judged.figures

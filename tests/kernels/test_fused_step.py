@@ -15,7 +15,10 @@ from owlmine.data.store import SparseTable, Split
 from owlmine.dense.class_sides import BlockedPoolSide, PoolSide, StepInputs, pool_side
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.fused_step import FusedStep, why_not_fused
+from owlmine.dense.loop import HostStep, choose_step
 from owlmine.dense.objective import PoolObjective, make_objective, padded_labels
+from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.dense.settings import DenseSettings
 from owlmine.dense.step import TrainingStep, step_seed
 from owlmine.losses.modules import PoolLoss
 from owlmine.mining import BatchPool
@@ -23,9 +26,6 @@ from owlmine.mining.distinct import permuted
 from owlmine.mining.kernels.exclusions import Exclusions
 from owlmine.mining.kernels.pool_rows import pool_rows
 from owlmine.mining.kernels.positives import draw_positives
-from owlmine.model import ModelShape, Retriever
-from owlmine.recipe.options import TrainOptions
-from owlmine.train.choose_step import HostStep, choose_step
 
 from .conftest import Rounded
 
@@ -42,18 +42,36 @@ def _split(labels_each: int = 1) -> Split:
     return Split("train", *tables, None)
 
 
-def _options(**chosen: Any) -> TrainOptions:
+def _settings(**chosen: Any) -> DenseSettings:
     shared: dict[str, Any] = {
-        "loss": "bowl",
-        "pool": NUM_CLASSES - 1,
+        "kind": "embedding",
         "dim": DIM,
-        "batch_size": 20,
+        "depth": 1,
+        "loss": "bowl",
+        "top": 1,
+        "pool": NUM_CLASSES - 1,
+        "pool_start": None,
+        "shared_pool": True,
+        "surrogate": "hinge",
         "scale": 1.0,
+        "learn_scale": False,
+        "power": 0.0,
+        "least_weight": 0.0,
+        "exclude_known": True,
+        "epochs": 1.0,
+        "batch_size": 20,
         "class_rate": 0.1,
         "feature_rate": 1.0,
         "map_rate": 0.01,
+        "momentum": 0.9,
+        "optimiser": "sgd",
+        "schedule": "linear",
+        "warm_start": True,
+        "patience": 0,
+        "kernels": True,
+        "seed": 0,
     }
-    return TrainOptions(**(shared | chosen))
+    return DenseSettings(**(shared | chosen))
 
 
 @pytest.mark.parametrize(
@@ -67,13 +85,13 @@ def _options(**chosen: Any) -> TrainOptions:
     ],
 )
 def test_mining_all_classes_equals_the_plain_step(chosen: dict[str, Any], device: str) -> None:
-    options, split = _options(**chosen), _split()
-    shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM, depth=options.depth)
+    settings, split = _settings(**chosen), _split()
+    shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM, depth=settings.depth)
     plain, fused = Retriever.new(shape, seed=0, device=device), Retriever.new(shape, seed=0, device=device)
     # Vectors on a grid of bfloat16, so that both ways mine the same classes.
     for model in (plain, fused):
         model.classes.weight.copy_(model.classes.weight.bfloat16().float())
-    plain_step, fused_step = TrainingStep(plain, options), FusedStep(fused, options, split)
+    plain_step, fused_step = TrainingStep(plain, settings), FusedStep(fused, settings, split)
     rows = np.random.default_rng(1).permutation(NUM_POINTS)[:20]
     losses = plain_step(split.batch(rows), number=0, progress=0.1), fused_step(rows, number=0, progress=0.1)
     assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-5)
@@ -86,13 +104,13 @@ def test_mining_all_classes_equals_the_plain_step(chosen: dict[str, Any], device
 @pytest.mark.parametrize("loss", ["softmax", "one-vs-all"])
 def test_all_classes_come_near_the_plain_step(loss: str, device: str) -> None:
     """Operands are rounded to bfloat16 here, so results are near and not equal."""
-    options, split = _options(loss=loss, scale=3.0, class_rate=0.01), _split()
+    settings, split = _settings(loss=loss, scale=3.0, class_rate=0.01), _split()
     shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM)
     plain, fused = Retriever.new(shape, seed=0, device=device), Retriever.new(shape, seed=0, device=device)
     rows = np.random.default_rng(1).permutation(NUM_POINTS)[:20]
     losses = (
-        TrainingStep(plain, options)(split.batch(rows), number=0, progress=0.1),
-        FusedStep(fused, options, split)(rows, number=0, progress=0.1),
+        TrainingStep(plain, settings)(split.batch(rows), number=0, progress=0.1),
+        FusedStep(fused, settings, split)(rows, number=0, progress=0.1),
     )
     assert float(losses[0]) == pytest.approx(float(losses[1]), rel=0.01)
     start = Retriever.new(shape, seed=0, device=device).tensors()
@@ -107,16 +125,16 @@ def test_all_classes_come_near_the_plain_step(loss: str, device: str) -> None:
         ({"loss": "negative-sampling-bowl"}, BlockedPoolSide),
         ({"loss": "sampled-softmax"}, BlockedPoolSide),
         ({"loss": "pooled-one-vs-all"}, BlockedPoolSide),
-        ({"loss": "bowl", "top": 2, "tail": 0.01}, PoolSide),
+        ({"loss": "bowl", "top": 2, "least_weight": 0.01}, PoolSide),
         ({"loss": "semi-hard"}, PoolSide),
     ],
 )
 def test_a_whole_pool_against_autograd(chosen: dict[str, Any], kind: type, device: str) -> None:
     width, num_points, factor = 12, 7, -0.05
-    options = _options(pool=width, **chosen)
+    settings = _settings(pool=width, **chosen)
     torch.manual_seed(0)
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
-    objective = make_objective(options, model.classes)
+    objective = make_objective(settings, model.classes)
     assert isinstance(objective, PoolObjective)
     side = pool_side(objective.loss, model.classes, pool_size=width)
     assert type(side) is kind
@@ -160,13 +178,13 @@ def test_steps_on_a_whole_pool_track_the_plain_ones(
     chosen: dict[str, Any], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plain step is given the pools that the kernels draw; operands of the kernels are rounded to bfloat16."""
-    options, split = _options(pool=17, batch_size=8, feature_rate=0.1, **chosen), _split()
+    settings, split = _settings(pool=17, batch_size=8, feature_rate=0.1, **chosen), _split()
     shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM)
     plain, fused = Retriever.new(shape, seed=0, device=device), Retriever.new(shape, seed=0, device=device)
-    plain_step, fused_step = TrainingStep(plain, options), FusedStep(fused, options, split)
+    plain_step, fused_step = TrainingStep(plain, settings), FusedStep(fused, settings, split)
 
     def same_pool(*_: Any, **__: Any) -> BatchPool:
-        key = step_seed(options.seed, 3 * number + 1) & 0xFFFFFFFF
+        key = step_seed(settings.seed, 3 * number + 1) & 0xFFFFFFFF
         ids = permuted(torch.arange(18), key=key, num_classes=NUM_CLASSES).to(device)
         return BatchPool(ids, torch.zeros(8), torch.zeros(()))
 
@@ -188,13 +206,13 @@ def test_steps_on_a_whole_pool_track_the_plain_ones(
         assert float((moved - moved_here).norm() / moved.norm()) < 0.03, name
 
 
-def test_the_default_pool_of_few_classes_is_all_of_them(device: str) -> None:
-    """So that sampled softmax has the loss of full softmax, but for the rounding of operands to bfloat16."""
+def test_a_pool_of_all_classes_is_full_softmax(device: str) -> None:
+    """But for the rounding of operands to bfloat16."""
     split, shape = _split(), ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM)
     losses = []
     for loss in ("sampled-softmax", "softmax"):
         model = Retriever.new(shape, seed=0, device=device)
-        step = FusedStep(model, _options(loss=loss, pool=0, scale=3.0), split)
+        step = FusedStep(model, _settings(loss=loss, scale=3.0), split)
         losses.append(float(step(np.arange(20), number=0, progress=0.0)))
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
@@ -232,15 +250,15 @@ def test_known_labels_are_left_out_or_not(chosen: dict[str, Any], exclude_known:
     split = _split(labels_each=15)
     weights = np.tile(np.array([1] + [0] * 14, np.float32), NUM_POINTS)
     split.labels = SparseTable(split.labels.offsets, split.labels.indices, weights)
-    options = _options(exclude_known=exclude_known, **chosen)
+    settings = _settings(exclude_known=exclude_known, **chosen)
     shape, rows = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), np.arange(20)
     losses = {}
     for known in (True, False):
         model = Retriever.new(shape, seed=0, device=device)
-        plain = TrainingStep(model, replace(options, exclude_known=known))
+        plain = TrainingStep(model, replace(settings, exclude_known=known))
         losses[known] = float(plain(split.batch(rows), number=0, progress=0.0))
     assert losses[True] < 0.985 * losses[False]
-    fused = FusedStep(Retriever.new(shape, seed=0, device=device), options, split)
+    fused = FusedStep(Retriever.new(shape, seed=0, device=device), settings, split)
     # Operands are rounded to bfloat16 here.
     assert float(fused(rows, number=0, progress=0.0)) == pytest.approx(losses[exclude_known], rel=0.005)
 
@@ -249,28 +267,28 @@ def test_known_labels_are_left_out_or_not(chosen: dict[str, Any], exclude_known:
 def test_the_hardest_are_those_of_the_whole_pool(chosen: dict[str, Any], device: str) -> None:
     """The pool is the beginning of the step's permutation without the positive; half of it would have a lower loss."""
     width, split = 24, _split()
-    options = _options(pool=width, **chosen)
+    settings = _settings(pool=width, **chosen)
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
-    objective = make_objective(options, model.classes)
+    objective = make_objective(settings, model.classes)
     assert isinstance(objective, PoolObjective)
     batch = split.batch(np.arange(20))
     positives = torch.from_numpy(batch.labels.indices.astype(np.int64)).to(device)
     units = model.encode(query_batch(batch.queries, model.device))
     scores = units @ model.classes.weight.T
     own = scores.gather(1, positives[:, None])[:, 0]
-    learn, wanted = FusedStep(model, options, split), {}
+    learn, wanted = FusedStep(model, settings, split), {}
     for number in range(2):
-        key = step_seed(options.seed, 3 * number + 1) & 0xFFFFFFFF
+        key = step_seed(settings.seed, 3 * number + 1) & 0xFFFFFFFF
         order = permuted(torch.arange(width + 1), key=key, num_classes=NUM_CLASSES).to(device)
         for size in (width, width // 2):
             shared = order[: size + 1]
             rivals = scores[:, shared].masked_fill(shared == _left_out(shared, positives)[:, None], -torch.inf)
-            hardest = rivals.topk(options.top, dim=1).values
+            hardest = rivals.topk(settings.top, dim=1).values
             wanted[number, size] = float(objective.loss.of_each_point(own, hardest, None).mean())
     assert wanted[0, width // 2] < 0.98 * wanted[0, width]
     assert wanted[1, width] != wanted[0, width]
     for number in range(2):
-        learn = FusedStep(Retriever.new(model.shape, seed=0, device=device), options, split)
+        learn = FusedStep(Retriever.new(model.shape, seed=0, device=device), settings, split)
         # Which are the hardest is found in bfloat16.
         assert float(learn(np.arange(20), number=number, progress=0.0)) == pytest.approx(
             wanted[number, width], rel=0.01
@@ -278,15 +296,15 @@ def test_the_hardest_are_those_of_the_whole_pool(chosen: dict[str, Any], device:
 
 
 @pytest.mark.parametrize(
-    "chosen", [{"loss": "negative-sampling-bowl"}, {"loss": "bowl", "top": 2, "tail": 0.01}], ids=str
+    "chosen", [{"loss": "negative-sampling-bowl"}, {"loss": "bowl", "top": 2, "least_weight": 0.01}], ids=str
 )
 def test_each_class_of_the_pool_moves(chosen: dict[str, Any], device: str) -> None:
     width = 24
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
     before = model.classes.weight.clone()
-    options, split = _options(pool=width, batch_size=8, **chosen), _split()
-    FusedStep(model, options, split)(np.arange(8), number=0, progress=0.0)
-    shared = permuted(torch.arange(width + 1), key=step_seed(options.seed, 1) & 0xFFFFFFFF, num_classes=NUM_CLASSES)
+    settings, split = _settings(pool=width, batch_size=8, **chosen), _split()
+    FusedStep(model, settings, split)(np.arange(8), number=0, progress=0.0)
+    shared = permuted(torch.arange(width + 1), key=step_seed(settings.seed, 1) & 0xFFFFFFFF, num_classes=NUM_CLASSES)
     positives = torch.from_numpy(split.batch(np.arange(8)).labels.indices.astype(np.int64))
     counts = shared != _left_out(shared, positives)[:, None]
     moved = (model.classes.weight != before).any(dim=1).nonzero()[:, 0].tolist()
@@ -311,7 +329,7 @@ def test_each_step_draws_anew(device: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("owlmine.dense.class_sides.pool_rows", drawn_pool)
     # A batch that is not full is never recorded as a graph, which would not come by here again.
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
-    learn = FusedStep(model, _options(pool=10, batch_size=NUM_POINTS), _split(labels_each=4))
+    learn = FusedStep(model, _settings(pool=10, batch_size=NUM_POINTS), _split(labels_each=4))
     for number in range(6):
         learn(np.arange(20), number=number, progress=0.0)
     assert len({tuple(ids.tolist()) for ids in positives}) == 6
@@ -326,7 +344,7 @@ def test_a_step_is_as_large_as_its_progress_leaves_it(schedule: str, device: str
     moved = []
     for progress in (0.0, 0.5, 1.0):
         model = Retriever.new(shape, seed=0, device=device)
-        FusedStep(model, _options(schedule=schedule, feature_rate=0.01), split)(
+        FusedStep(model, _settings(schedule=schedule, feature_rate=0.01), split)(
             np.arange(20), number=0, progress=progress
         )
         moved.append({name: float((tensor - start[name]).norm()) for name, tensor in model.tensors().items()})
@@ -340,7 +358,7 @@ def test_a_bfloat16_table_stays_one(device: str) -> None:
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
     model.classes.weight = model.classes.weight.bfloat16()
     for pool in (NUM_CLASSES - 1, 10):
-        step = FusedStep(model, _options(pool=pool), _split(labels_each=3))
+        step = FusedStep(model, _settings(pool=pool), _split(labels_each=3))
         loss = step(np.arange(20), number=0, progress=0.5)
         assert bool(torch.isfinite(loss))
         assert step.copy_bytes == 0
@@ -352,7 +370,7 @@ def test_a_bfloat16_table_stays_one(device: str) -> None:
 def test_the_copy_of_all_classes_follows_them(chosen: dict[str, Any], device: str, rounded: Rounded) -> None:
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0, device=device)
     before = model.classes.weight.clone()
-    step = FusedStep(model, _options(**chosen), _split())
+    step = FusedStep(model, _settings(**chosen), _split())
     for number in range(2):
         step(np.arange(20), number=number, progress=0.0)
     copy = step._class_side.copy_KD
@@ -366,10 +384,10 @@ def test_the_copy_of_all_classes_follows_them(chosen: dict[str, Any], device: st
 def test_a_grown_pool_is_as_one_of_that_size(device: str) -> None:
     split, shape = _split(), ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM)
     models = [Retriever.new(shape, seed=0, device=device) for _ in range(3)]
-    grown = FusedStep(models[0], _options(pool=20, pool_start=2, batch_size=8), split)
+    grown = FusedStep(models[0], _settings(pool=20, pool_start=2, batch_size=8), split)
     grown.grow(20)
-    whole = FusedStep(models[1], _options(pool=20, batch_size=8), split)
-    small = FusedStep(models[2], _options(pool=20, pool_start=2, batch_size=8), split)
+    whole = FusedStep(models[1], _settings(pool=20, batch_size=8), split)
+    small = FusedStep(models[2], _settings(pool=20, pool_start=2, batch_size=8), split)
     losses = [float(step(np.arange(8), number=0, progress=0.0)) for step in (grown, whole, small)]
     assert losses[0] == losses[1]
     assert losses[0] != losses[2]
@@ -386,7 +404,9 @@ def test_own_labels_are_never_mined(device: str) -> None:
     queries = SparseTable(offsets * 2, random.integers(0, 9, 40).astype(np.int32), None)
     split = Split("train", queries, SparseTable(offsets * 2, labels, None), None)
     model = Retriever.new(ModelShape(9, 2, dim=8), seed=0, device=device)
-    loss = FusedStep(model, TrainOptions(pool=1, dim=8, batch_size=20), split)(np.arange(20), number=0, progress=0.0)
+    loss = FusedStep(model, _settings(loss="mined-softmax", pool=1, dim=8, scale=10.0), split)(
+        np.arange(20), number=0, progress=0.0
+    )
     assert bool(torch.isfinite(loss))
 
 
@@ -402,20 +422,20 @@ def test_own_labels_are_never_mined(device: str) -> None:
     ],
 )
 def test_says_what_it_cannot_do(chosen: dict[str, Any], words: str) -> None:
-    options = _options(**chosen)
-    shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=options.dim, kind=options.kind)
-    assert why_not_fused(Retriever.new(shape, seed=0), options, _split()) == words
+    settings = _settings(**chosen)
+    shape = ModelShape(NUM_FEATURES, NUM_CLASSES, dim=settings.dim, kind=settings.kind)
+    assert why_not_fused(Retriever.new(shape, seed=0), settings, _split()) == words
 
 
 @pytest.mark.parametrize("loss", ["softmax", "sampled-softmax"])
 def test_pools_of_points_are_refused_where_they_mean_nothing(loss: str) -> None:
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM), seed=0)
     with pytest.raises(ValueError, match="shared_pool is off; wanted"):
-        FusedStep(model, _options(loss=loss, shared_pool=False), _split())
+        FusedStep(model, _settings(loss=loss, shared_pool=False), _split())
 
 
 def test_dense_queries_go_the_plain_way() -> None:
     split = Split("train", np.zeros((NUM_POINTS, NUM_FEATURES), np.float32), _split().labels, None)
     model = Retriever.new(ModelShape(NUM_FEATURES, NUM_CLASSES, dim=DIM, dense=True), seed=0)
-    assert why_not_fused(model, _options(), split) == "queries are dense"
-    assert isinstance(choose_step(model, _options(), split, print), HostStep)
+    assert why_not_fused(model, _settings(), split) == "queries are dense"
+    assert isinstance(choose_step(model, _settings(), split, print), HostStep)

@@ -12,7 +12,8 @@ import torch
 import owlmine
 from owlmine.data import Store, SyntheticOptions, synthesize
 from owlmine.dense.fused_step import FusedStep
-from owlmine.train import Stopped, TrainOptions, train, trainer
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import Stopped, train
 
 STOP = 3
 
@@ -51,10 +52,12 @@ def test_stopped_and_resumed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     chosen = {"recipe": "single", "dim": 16, "batch_size": 16, "epochs": 2.0, "validation": 0.0, "device": device}
-    options = TrainOptions(**(chosen | changes), feature_rate=1.0, class_rate=0.05)
+    options = TrainOptions.of(**(chosen | changes), feature_rate=1.0, class_rate=0.05)
 
     def take(kind: type[FusedStep]) -> None:
-        monkeypatch.setattr(trainer, "choose_step", lambda model, options, split, tell: kind(model, options, split))
+        monkeypatch.setattr(
+            "owlmine.dense.loop.choose_step", lambda model, settings, split, explain: kind(model, settings, split)
+        )
 
     take(FusedStep)
     train(store, tmp_path / "whole", options)
@@ -63,7 +66,7 @@ def test_stopped_and_resumed(
         train(store, tmp_path / "parts", options)
     take(FusedStep)
     train(store, tmp_path / "parts", options, resume=True)
-    whole, parts = (owlmine.load(tmp_path / name).retriever.tensors() for name in ("whole", "parts"))
+    whole, parts = (owlmine.load(tmp_path / name).dense.tensors() for name in ("whole", "parts"))
     error = interpreted_error if device == "cpu" else 1e-4
     for name, tensor in whole.items():
         assert torch.allclose(tensor, parts[name], rtol=0.0, atol=error), name

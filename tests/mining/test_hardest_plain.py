@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.mining import hardest
 from owlmine.mining import hardest_classes as hardest_plain
 from owlmine.mining.hardest_classes import have_triton
-from owlmine.model import ModelShape, Retriever
 
 
 def by_full_sort(queries: Tensor, classes: Tensor, k: int) -> tuple[list[list[float]], list[list[int]]]:

@@ -1,11 +1,14 @@
 """A model with more classes than it was trained with: the known ones stay as they are, new ones come behind them.
 
+Each new class gets a vector, and each judge is extended: by what a ``NewJudgement`` says where there is one for it,
+otherwise by classes that score 0. What judges add to known classes on average, new classes get as an offset.
+
 Shapes: K known classes, C new ones, D dimension, N queries, P pairs of an example and a new class of its.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,30 +18,36 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import owlmine
+from owlmine.add_classes.classifiers import FeatureJudgement, FeatureSpace
+from owlmine.add_classes.examples import Examples, ScoredQueries
+from owlmine.add_classes.names import NameJudgement
+from owlmine.add_classes.vectors import CAUTION, NAME_WEIGHT, NewJudgement, QuerySpace, left_out_ranks
 from owlmine.data.arrays import StringTable
-from owlmine.data.rows import Int64, SparseRows
+from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.retriever import Retriever
 from owlmine.errors import OwlmineError
-from owlmine.model.class_index import ClassIndex
-from owlmine.model.examples import Examples, ScoredQueries
-from owlmine.model.left_out import left_out_ranks
-from owlmine.model.new_classes import CAUTION, NAME_WEIGHT, QuerySpace
-from owlmine.model.new_classifiers import FeatureEvidence, FeatureSpace
-from owlmine.model.predictor import ClassWords, Predictor
-from owlmine.model.wider_reranker import REACH, names_beside, wider
+from owlmine.rank.class_index import ClassIndex
+from owlmine.rank.linear import LinearJudge
+from owlmine.rank.names import NameJudge
+from owlmine.rank.predictor import Predictor
+from owlmine.rank.ranker import Ranker
+from owlmine.rank.words import ClassWords
 
-# Of new classes in a re-ranked model, on validation points of tibkat-gnd: which share of their score by vectors counts,
-# and how much the features add, in standard deviations of that score.
+# Of new classes in a re-ranked model, on validation points of tibkat-gnd: which share of their dense score counts, and
+# how much the features add, in standard deviations of that score.
 _DENSE_SHARE = 0.8
 _FEATURE_SHARE = 21.0
-
-# What config.json says of the files beside it, which are written anew.
-_OF_FILES = ("format", "version", "written_by", "shape", "num_points", "weighting", "sha256", "checksum", "reranker")
+REACH = 1.5
+"""How many times longer vectors of new classes are than what counts of them, where features count beside them: a
+shortlist is made by vectors alone, and many new classes would never be on it. On validation points of tibkat-gnd."""
+NAME_LEVEL = 1.7
+"""What a name must add to help, as a multiple of what names add to the known class that comes fifth: so that known
+classes lose no more than 0.3 points. On the same points."""
 
 
 @dataclass(frozen=True)
 class Addition:
-    """What came of adding classes."""
+    """A model with added classes, and how well these are found."""
 
     predictor: Predictor
     """The model with them."""
@@ -50,8 +59,8 @@ class Addition:
     """Whether a name has a part in its vector."""
     classes_P: Int64
     ranks_P: Int64
-    """Of each example in turn, left out of its class; 0 where the class has no other. Beyond ``PLACES`` a rank only
-    tells that it is."""
+    """Of each example in turn, left out of its class; 0 where the class has no other. A rank beyond ``PLACES`` is no
+    more exact than that."""
     unknown: tuple[str, ...]
     """Classes that were not added: the model knows no feature of their examples and no word of their names."""
     known_names: int
@@ -62,10 +71,25 @@ class Addition:
 
         ``classes_C`` marks the classes whose examples count.
         """
-        judged_P = self.ranks_P > 0
+        left_out_P = self.ranks_P > 0
         if classes_C is not None:
-            judged_P &= classes_C[self.classes_P]
-        return float((self.ranks_P[judged_P] <= k).mean()) if judged_P.any() else float("nan")
+            left_out_P &= classes_C[self.classes_P]
+        return float((self.ranks_P[left_out_P] <= k).mean()) if left_out_P.any() else float("nan")
+
+    def record(self, *, first_class: int, caution: float, source: str) -> dict[str, Any]:
+        """The entry in the record of the model."""
+        num_left_out = int((self.ranks_P > 0).sum())
+        entry: dict[str, Any] = {
+            "written_by": f"owlmine {owlmine.__version__}",
+            "source": source,
+            "first_class": first_class,
+            "classes": len(self.keys),
+            "examples": int(self.counts_C.sum()),
+            "names": int(self.named_C.sum()),
+            "caution": caution,
+            "left_out": num_left_out,
+        }
+        return entry | ({f"R@{k}": round(100 * self.recall(k), 2) for k in (1, 5)} if num_left_out else {})
 
 
 @torch.no_grad()
@@ -77,49 +101,52 @@ def add_classes(
     caution: float = CAUTION,
     source: str = "",
 ) -> Addition:
-    """Gives new classes vectors, and in a re-ranked model classifiers, without training.
+    """Gives new classes vectors, and classifiers in a re-ranked model, without training.
 
-    ``predictor`` itself does not change. ``names`` by key: of classes with examples or, where the model takes text,
-    without; there they have a part in what the class gets. Names of known classes do not count. ``source`` is for the
-    record in ``config.json``.
+    ``names`` by key: of classes with examples or, where the model takes text, without; there they have a part in what
+    the class gets. Names of known classes do not count. ``source`` is for the record of the new model.
     """
-    evidence = _gather(predictor, examples, {} if names is None else names)
-    known_C = evidence.sums_CD.any(dim=1).cpu().numpy()
-    if not known_C.any():
+    evidence = _gather(predictor, examples, names or {})
+    if not evidence.keys:
         raise OwlmineError("the model knows no feature of any example and no word of any name of the new classes")
-    # Only classes without a single pair are unknown, so every pair finds its class.
-    classes_P = (np.cumsum(known_C) - 1)[evidence.classes_P]
-    unknown = tuple(key for key, known in zip(evidence.keys, known_C.tolist(), strict=True) if not known)
-    evidence = evidence.only(known_C, classes_P)
-    keys, queries = evidence.keys, evidence.queries
-    counts_C = np.bincount(classes_P, minlength=len(keys))
+    queries, num_new = evidence.queries, len(evidence.keys)
+    names_by_key = {**({} if examples is None else examples.names), **(names or {})}
     space = _space(predictor, queries, caution)
-    by_features = _by_features(predictor, evidence, space.length)
-    if by_features is not None:
-        space = replace(space, length=_DENSE_SHARE * space.length)
-    told = {**({} if examples is None else examples.names), **({} if names is None else names)}
-    # Where no class of the model has a name of its own, keys are names.
-    unnamed = predictor.classes.goes_by_keys
-    by_names = names_beside(predictor, [told.get(key, key if unnamed else "") for key in keys], queries)
-    lift, reach = float(queries.lift_N.mean()), 1.0 if by_features is None else REACH
+    judgements = _judgements(predictor, evidence, names_by_key, space.length)
+    reach = 1.0
+    if LinearJudge.name in judgements:
+        space, reach = replace(space, length=_DENSE_SHARE * space.length), REACH
+    lift = float(queries.lift_N.mean())
     ranks_P = left_out_ranks(
         space,
         queries.vectors_ND,
         evidence.rows_P,
-        classes_P,
+        evidence.classes_P,
         evidence.sums_CD,
         queries.best_NT - lift,
-        by_features=by_features,
-        by_names=by_names,
+        judgements=list(judgements.values()),
         floor_N=queries.floor_N / reach,
     )
-    words = [told.get(key, key) for key in keys]
-    grown = _grown(predictor, reach * space.class_vectors(evidence.sums_CD), keys, words, counts_C)
-    if predictor.reranker is not None:
-        grown.reranker = wider(predictor.reranker, len(keys), lift, by_features, by_names)
-    addition = Addition(grown, keys, counts_C, evidence.named_C, classes_P, ranks_P, unknown, evidence.known_names)
-    grown.config["added"] = [*predictor.config.get("added", []), _record(addition, predictor, caution, source)]
-    return addition
+    counts_C = np.bincount(evidence.classes_P, minlength=num_new)
+    larger = replace(
+        predictor,
+        dense=_with_vectors(predictor.dense, reach * space.class_vectors(evidence.sums_CD)),
+        ranker=_with_judgements(predictor, judgements, num_new, lift, reach),
+        classes=_with_words(predictor.classes, evidence.keys, names_by_key, counts_C),
+    )
+    addition = Addition(
+        larger,
+        evidence.keys,
+        counts_C,
+        evidence.named_C,
+        evidence.classes_P,
+        ranks_P,
+        evidence.unknown,
+        evidence.known_names,
+    )
+    entry = addition.record(first_class=predictor.dense.shape.num_classes, caution=caution, source=source)
+    record = replace(predictor.record, added=(*predictor.record.added, entry))
+    return replace(addition, predictor=replace(larger, record=record))
 
 
 @dataclass(frozen=True)
@@ -134,47 +161,58 @@ class _Evidence:
     sums_CD: Tensor
     named_C: NDArray[np.bool_]
     name_features: SparseRows | None
-    """Of the classes that ``named_C`` marks, where the model has a re-ranker."""
+    """Of the classes that ``named_C`` marks, where the model has judges."""
     known_names: int
+    unknown: tuple[str, ...] = ()
 
-    def only(self, known_C: NDArray[np.bool_], classes_P: Int64) -> _Evidence:
-        """Of the marked classes; ``classes_P``: the numbers that they have then."""
-        keys = tuple(key for key, known in zip(self.keys, known_C.tolist(), strict=True) if known)
-        sums_CD = self.sums_CD[torch.from_numpy(known_C).to(self.sums_CD.device)]
-        return replace(self, keys=keys, classes_P=classes_P, sums_CD=sums_CD, named_C=self.named_C[known_C])
+    def without_unknown(self) -> _Evidence:
+        """Of the classes that have a vector."""
+        known_C = self.sums_CD.any(dim=1).cpu().numpy()
+        both = list(zip(self.keys, known_C.tolist(), strict=True))
+        return replace(
+            self,
+            keys=tuple(key for key, known in both if known),
+            unknown=tuple(key for key, known in both if not known),
+            # Only classes without a single pair are unknown, so every pair finds its class.
+            classes_P=(np.cumsum(known_C) - 1)[self.classes_P],
+            sums_CD=self.sums_CD[torch.from_numpy(known_C).to(self.sums_CD.device)],
+            named_C=self.named_C[known_C],
+        )
 
 
 def _gather(predictor: Predictor, examples: Examples | None, names: Mapping[str, str]) -> _Evidence:
-    index = ClassIndex(predictor.classes.keys)
+    index, takes_text = ClassIndex(predictor.classes.keys), predictor.features.from_text
     own = () if examples is None else examples.keys
-    taken = set(own)
     new_names = [key for key in names if index.get(key) is None]
-    keys = (*own, *(key for key in new_names if key not in taken))
+    keys = tuple(dict.fromkeys((*own, *new_names)))
     if not keys:
         raise OwlmineError(f"all {len(names):,} names are of classes that the model has; wanted new ones")
-    if len(keys) > len(own) and not predictor.features.from_text:
+    if len(keys) > len(own) and not takes_text:
         wanted = f"examples, since the model takes {predictor.takes}"
         raise OwlmineError(f"class {keys[len(own)]!r} has a name and no example; wanted {wanted}")
-    sums_CD = predictor.retriever.classes.weight.new_zeros(len(keys), predictor.retriever.classes.dim)
+    sums_CD = predictor.dense.classes.weight.new_zeros(len(keys), predictor.dense.classes.dim)
     rows_P = classes_P = np.zeros(0, np.int64)
-    queries: ScoredQueries | None = None
-    name_features = None
+    queries = None if examples is None else examples.queries
     if examples is not None and len(examples.queries):
-        queries, rows_P, classes_P = examples.queries, examples.rows_P, examples.classes_P
-        places = torch.from_numpy(classes_P).to(sums_CD.device)
-        sums_CD.index_add_(0, places, queries.vectors_ND[torch.from_numpy(rows_P).to(sums_CD.device)])
-    named_C = np.array([key in names and predictor.features.from_text for key in keys], np.bool_)
+        rows_P, classes_P = examples.rows_P, examples.classes_P
+        _add_rows(sums_CD, classes_P, examples.queries.vectors_ND[torch.from_numpy(rows_P).to(sums_CD.device)])
+    named_C = np.array([key in names and takes_text for key in keys], np.bool_)
+    name_features = None
     if named_C.any():
         texts = [names[key] for key, named in zip(keys, named_C.tolist(), strict=True) if named]
         scored, known = ScoredQueries.of(predictor, predictor.prepare(texts))
         named_C[np.flatnonzero(named_C)[~known]] = False
-        places = torch.from_numpy(np.flatnonzero(named_C)).to(sums_CD.device)
-        sums_CD.index_add_(0, places, scored.vectors_ND, alpha=NAME_WEIGHT)
-        queries, name_features = scored if queries is None else queries, scored.features
-    if queries is None:
-        assert examples is not None
-        queries = examples.queries
-    return _Evidence(keys, queries, rows_P, classes_P, sums_CD, named_C, name_features, len(names) - len(new_names))
+        _add_rows(sums_CD, np.flatnonzero(named_C), NAME_WEIGHT * scored.vectors_ND)
+        name_features = scored.features
+        queries = scored if queries is None or not len(queries) else queries
+    assert queries is not None
+    known_names = len(names) - len(new_names)
+    evidence = _Evidence(keys, queries, rows_P, classes_P, sums_CD, named_C, name_features, known_names)
+    return evidence.without_unknown()
+
+
+def _add_rows(sums_CD: Tensor, classes: Int64, vectors: Tensor) -> None:
+    sums_CD.index_add_(0, torch.from_numpy(classes).to(sums_CD.device), vectors)
 
 
 def _space(predictor: Predictor, queries: ScoredQueries, caution: float) -> QuerySpace:
@@ -182,58 +220,84 @@ def _space(predictor: Predictor, queries: ScoredQueries, caution: float) -> Quer
     if not level > 0:
         found = f"the model scores its best classes {level:.3g} for these examples"
         raise OwlmineError(f"{found}; wanted a trained model, which scores them above 0")
-    weight_KD = predictor.retriever.classes.weight
+    weight_KD = predictor.dense.classes.weight
     counts_K = torch.from_numpy(np.array(predictor.classes.counts)).to(weight_KD)
     return QuerySpace.of(weight_KD, counts_K, queries.vectors_ND, level=level, caution=caution)
 
 
-def _by_features(predictor: Predictor, evidence: _Evidence, length: float) -> FeatureEvidence | None:
-    """None without a re-ranker in which features count."""
-    reranker, features = predictor.reranker, evidence.queries.features
-    if reranker is None or features is None or reranker.weight == 0:
-        return None
-    space = FeatureSpace.of(reranker.ranker, features, length=_FEATURE_SHARE * length)
-    return FeatureEvidence.of(
-        space,
-        features,
-        evidence.rows_P,
-        evidence.classes_P,
-        names=evidence.name_features,
-        named_C=evidence.named_C,
-        name_weight=NAME_WEIGHT,
-    )
+def _judgements(
+    predictor: Predictor, evidence: _Evidence, names: Mapping[str, str], length: float
+) -> dict[str, NewJudgement]:
+    """Of the judges that can know new classes, by name. ``length``: t / z."""
+    queries, judgements = evidence.queries, dict[str, NewJudgement]()
+    judge, weight = predictor.ranker.judges.get(LinearJudge.name), predictor.ranker.mix.weights.get(LinearJudge.name)
+    if isinstance(judge, LinearJudge) and weight:
+        assert queries.features is not None
+        judgements[judge.name] = FeatureJudgement.of(
+            FeatureSpace.of(judge.weights, queries.features, length=_FEATURE_SHARE * length),
+            queries.features,
+            evidence.rows_P,
+            evidence.classes_P,
+            names=evidence.name_features,
+            named_C=evidence.named_C,
+            name_weight=NAME_WEIGHT,
+        )
+    if NameJudge.name in predictor.ranker.judges:
+        assert queries.features is not None
+        # Where no class of the model has a name of its own, keys are names.
+        unnamed = predictor.classes.goes_by_keys
+        words = [names.get(key, key if unnamed else "") for key in evidence.keys]
+        dense_N, level = queries.dense_N.float().cpu().numpy(), NAME_LEVEL * float(queries.name_lift_N.mean())
+        by_names = NameJudgement.of(predictor, words, queries.features, dense_N, level)
+        if by_names is not None:
+            judgements[NameJudge.name] = by_names
+    return judgements
 
 
-def _grown(
-    predictor: Predictor, vectors_CD: Tensor, keys: tuple[str, ...], names: list[str], counts_C: Int64
-) -> Predictor:
-    """The model with the new classes, without a re-ranker."""
-    old, classes = predictor.retriever, predictor.classes
-    shape = replace(old.shape, num_classes=old.shape.num_classes + len(keys))
-    tensors = old.tensors() | {"classes": torch.cat([old.classes.weight, vectors_CD.to(old.classes.weight.dtype)])}
-    words = ClassWords(
+def _with_vectors(dense: Retriever, vectors_CD: Tensor) -> Retriever:
+    known_KD = dense.classes.weight
+    shape = replace(dense.shape, num_classes=len(known_KD) + len(vectors_CD))
+    tensors = {**dense.tensors(), "classes": torch.cat([known_KD, vectors_CD.to(known_KD.dtype)])}
+    return Retriever.from_tensors(shape, tensors)
+
+
+def _with_words(classes: ClassWords, keys: Sequence[str], names: Mapping[str, str], counts_C: Int64) -> ClassWords:
+    return ClassWords(
         StringTable.of([*classes.keys, *keys]),
-        StringTable.of([*classes.names, *names]),
+        StringTable.of([*classes.names, *(names.get(key, key) for key in keys)]),
         np.concatenate([classes.counts, counts_C]),
         classes.num_points,
     )
-    config = {name: value for name, value in predictor.config.items() if name not in _OF_FILES}
-    return Predictor(Retriever.from_tensors(shape, tensors), words, predictor.features, config)
 
 
-def _record(addition: Addition, predictor: Predictor, caution: float, source: str) -> dict[str, Any]:
-    """What ``config.json`` keeps."""
-    judged = int((addition.ranks_P > 0).sum())
-    record: dict[str, Any] = {
-        "written_by": f"owlmine {owlmine.__version__}",
-        "source": source,
-        "first_class": predictor.retriever.shape.num_classes,
-        "classes": len(addition.keys),
-        "examples": int(addition.counts_C.sum()),
-        "names": int(addition.named_C.sum()),
-        "caution": caution,
-        "left_out": judged,
+def _with_judgements(
+    predictor: Predictor, judgements: Mapping[str, NewJudgement], num_new: int, lift: float, reach: float
+) -> Ranker:
+    """``lift`` is added to the scores of new classes, whose vectors are ``reach`` times too long."""
+    ranker, num_classes = predictor.ranker, predictor.dense.shape.num_classes
+    if not ranker.judges:
+        return ranker
+    judges = {
+        name: judgements[name].extend(judge, ranker.mix.weights[name])
+        if name in judgements
+        else judge.with_classes(num_new)
+        for name, judge in ranker.judges.items()
     }
-    if judged:
-        record |= {f"R@{k}": round(100 * addition.recall(k), 2) for k in (1, 5)}
-    return record
+    dense_weights_K, offsets_K = ranker.dense_weights_K, ranker.offsets_K
+    if dense_weights_K is not None or reach != 1:
+        dense_weights_K = _longer(dense_weights_K, num_classes, 1.0, np.full(num_new, 1 / reach, np.float32))
+    offsets_C = np.full(num_new, lift, np.float32)
+    for judgement in judgements.values():
+        offsets_C += judgement.offsets
+    return replace(
+        ranker,
+        judges=judges,
+        num_trained=ranker.num_trained or num_classes,
+        dense_weights_K=dense_weights_K,
+        offsets_K=_longer(offsets_K, num_classes, 0.0, offsets_C),
+    )
+
+
+def _longer(of_known_K: Float32 | None, num_known: int, usual: float, of_new_C: Float32) -> Float32:
+    known_K = np.full(num_known, usual, np.float32) if of_known_K is None else of_known_K
+    return np.concatenate([known_K, of_new_C])

@@ -4,11 +4,11 @@ x_i  the features of example i, divided by the mean length of examples; values b
 r_f  log(1 + K / (1 + how many of the K known classifiers use feature f)), scaled so that Σ_f r_f² x_if² is 1 on average
 w_f = length · r_f² √(Σ_i g_i x_if² / Σ_i g_i),    g_i = 1, of a name NAME_WEIGHT
 
-The root of mean squares lets a word of one example count for more than its share of them, as five examples show few of
-a class's words. Rare features tell classes apart; r² stands for what training would have learned of frequent ones.
-No training point is asked: those that belong to a new class are not marked.
+With the root of mean squares, a word of one example counts for more than its share of the examples: five of them show
+few of a class's words. Rare features distinguish classes; r² stands for what training would have learned of frequent
+ones. Nothing is learned from training points: those that belong to a new class are not marked.
 
-Shapes: C new classes, F features, N queries, P pairs of an example and a new class of its.
+Shapes: C new classes, F features, N queries, B of them, P pairs of an example and a new class of its, E weights of all.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from owlmine.data.rows import Float32, Int64, SparseRows
-from owlmine.rank.linear import LinearRanker
+from owlmine.rank.judge import Judge
+from owlmine.rank.linear import LinearJudge
 from owlmine.rank.points import checked_rows
+from owlmine.rank.sparse_weights import SparseWeights
 
-# What is left of a square from which the same square was taken, but for rounding.
+# What is left of a square from which the same square was taken, except for rounding.
 _ROUNDING = 1e-9
 
 
@@ -40,12 +42,12 @@ class FeatureSpace:
     """What a class of one example scores for that example, on average."""
 
     @classmethod
-    def of(cls, ranker: LinearRanker, examples: SparseRows, *, length: float) -> FeatureSpace:
+    def of(cls, known: SparseWeights, examples: SparseRows, *, length: float) -> FeatureSpace:
         """``examples``: prepared queries, by which r and lengths are scaled."""
-        rows = _matrix(examples, ranker.num_features)
+        rows = _matrix(examples, known.num_features)
         mean_length = float(np.sqrt(rows.multiply(rows).sum(axis=1)).mean()) or 1.0
-        used_F = np.bincount(ranker.features, minlength=ranker.num_features)
-        rarities_F = np.log1p(ranker.num_classes / (1.0 + used_F)) ** 2
+        used_F = np.bincount(known.features, minlength=known.num_features)
+        rarities_F = np.log1p(known.num_classes / (1.0 + used_F)) ** 2
         scale = float((rows.multiply(rows) @ rarities_F).mean()) / mean_length**2
         return cls(rarities_F / (scale or 1.0), mean_length, length)
 
@@ -55,8 +57,8 @@ class FeatureSpace:
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureEvidence:
-    """What is known of the new classes by features."""
+class FeatureJudgement:
+    """What the linear judge is to know of new classes (a ``NewJudgement``)."""
 
     space: FeatureSpace
     rows_NF: csr_matrix
@@ -77,7 +79,7 @@ class FeatureEvidence:
         names: SparseRows | None,
         named_C: NDArray[np.bool_],
         name_weight: float,
-    ) -> FeatureEvidence:
+    ) -> FeatureJudgement:
         """``names``: those of the classes that ``named_C`` marks."""
         rows_NF, totals_C = space.rows(examples), np.bincount(classes_P, minlength=len(named_C)).astype(np.float64)
         squares_CF = _sums(rows_NF[rows_P].power(2), classes_P, len(named_C))
@@ -95,6 +97,10 @@ class FeatureEvidence:
         weights_CF.data = self.space.length * np.sqrt(weights_CF.data / totals_E) * rarities_E
         return weights_CF
 
+    @property
+    def offsets(self) -> Float32:
+        return np.zeros(len(self.totals_C), np.float32)
+
     def scores(self, rows_B: Int64) -> NDArray[np.float64]:
         """[B, C] of all new classes for these examples."""
         scores_BC: NDArray[np.float64] = (self.rows_NF[rows_B] @ self.classifiers.T).toarray()
@@ -110,18 +116,13 @@ class FeatureEvidence:
         scores_P: NDArray[np.float64] = self.space.length * sums_P / np.sqrt(left_P)
         return scores_P
 
+    def are_suggested(self, rows_P: Int64, classes_P: Int64) -> NDArray[np.bool_]:
+        return np.zeros(len(rows_P), np.bool_)
 
-def with_classifiers(ranker: LinearRanker, weights_CF: csr_matrix) -> LinearRanker:
-    """The same with a classifier more for each row; the biases are 0."""
-    new = weights_CF.tocsr().sorted_indices()
-    biases_C: Float32 = np.zeros(new.shape[0], np.float32)
-    return LinearRanker(
-        np.concatenate([ranker.offsets_K1, ranker.offsets_K1[-1] + new.indptr[1:].astype(np.int64)]),
-        np.concatenate([ranker.features, new.indices.astype(np.int32)]),
-        np.concatenate([ranker.weights, new.data.astype(np.float32)]),
-        np.concatenate([ranker.biases_K, biases_C]),
-        ranker.num_features,
-    )
+    def extend(self, judge: Judge, weight: float) -> LinearJudge:
+        assert isinstance(judge, LinearJudge)
+        # Of features as queries have them, in a judge that the mix multiplies.
+        return LinearJudge(judge.weights.with_more(self.classifiers / (self.space.mean_length * weight)))
 
 
 def _sums(rows_PF: csr_matrix, classes_P: Int64, num_classes: int) -> csr_matrix:

@@ -1,6 +1,7 @@
 """Examples of classes that a model does not have: the vectors of their queries, and how known classes score for them.
 
-Shapes: N examples, D dimension, P pairs of an example and a new class of its, T best known classes, E labels.
+Shapes: N examples, D dimension, S places of a list, P pairs of an example and a new class of its, T best known classes,
+E labels.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from owlmine.data.formats.block import Queries, RowLabels
-from owlmine.data.rows import Int64, SparseRows, concatenate, offsets_from_counts
-from owlmine.dense.encoder import query_batch
+from owlmine.data.formats.block import RowLabels
+from owlmine.data.rows import Float32, Int64, SparseRows, concatenate
 from owlmine.errors import DataError, OwlmineError
-from owlmine.model.class_index import ClassIndex
-from owlmine.model.predictor import Predictor
+from owlmine.exchange.labelled import ExampleOptions, LabelledData, labelled_in_memory, open_labelled
+from owlmine.rank.candidates import Candidates, Encoded, find_candidates
+from owlmine.rank.class_index import ClassIndex
+from owlmine.rank.names import NameJudge
+from owlmine.rank.predictor import Features, Predictor
+from owlmine.rank.queries import check_scores
 
 PLACES = 5
-"""Among how many a class wants to be."""
+"""A class wants to be among so many."""
 
-_BLOCK_ROWS = 4096
+_BLOCK_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -36,31 +40,29 @@ class ScoredQueries:
     best_NT: Tensor
     """The scores of the ``PLACES`` best known classes, best first."""
     level_N: Tensor
-    """The score by vectors alone of the known class in the last of these places, or higher up where classes are few."""
+    """The dense score of the known class in the last of these places, or higher up where classes are few."""
     lift_N: Tensor
-    """What a re-ranker adds to the score of the same class; 0 where the model has none."""
+    """What judges add to the score of the same class; 0 without any."""
     floor_N: Tensor
-    """The score by vectors of the last known class that a re-ranker judges; -inf where that is every class."""
+    """The dense score of the last known class on the list that judges see; -inf where that is every class."""
     dense_N: Tensor
-    """The best score by vectors alone."""
+    """The best dense score."""
     name_lift_N: Tensor
     """What its name adds to the score of the class of ``level_N``, as a part of the lift."""
     features: SparseRows | None = field(default=None, kw_only=True)
-    """The queries themselves, where the model has a re-ranker."""
+    """The queries themselves, where the model has judges."""
 
     @classmethod
-    def of(cls, predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[ScoredQueries, NDArray[np.bool_]]:
-        """Of prepared queries; and which of them have a vector other than 0, as only those are kept."""
-        if predictor.retriever.shape.kind == "linear":
+    def of(cls, predictor: Predictor, features: Features) -> tuple[ScoredQueries, NDArray[np.bool_]]:
+        """Of prepared queries; and which of them have a vector other than 0, as the others are left out."""
+        if predictor.dense.shape.kind == "linear":
             raise OwlmineError("the model is linear, without vectors that new classes could have; wanted an embedding")
         blocks = [features[start : start + _BLOCK_ROWS] for start in range(0, len(features), _BLOCK_ROWS)]
         whole = cls.joined([cls(*_scored(predictor, block)) for block in blocks])
         known_N = whole.vectors_ND.any(dim=1)
-        kept = None
-        if predictor.reranker is not None:
-            assert isinstance(features, SparseRows)
-            kept = features.take(np.flatnonzero(known_N.cpu().numpy()))
-        return cls(*(part[known_N] for part in whole._parts), features=kept), known_N.cpu().numpy()
+        known = known_N.cpu().numpy()
+        rows = features.take(np.flatnonzero(known)) if isinstance(features, SparseRows) else None
+        return cls(*(part[known_N] for part in whole._parts), features=rows if predictor.ranker.judges else None), known
 
     @classmethod
     def joined(cls, parts: Sequence[ScoredQueries]) -> ScoredQueries:
@@ -84,34 +86,39 @@ class ScoredQueries:
         )
 
 
-def _scored(predictor: Predictor, features: SparseRows | NDArray[Any]) -> tuple[Tensor, ...]:
-    retriever, num_classes = predictor.retriever, predictor.retriever.shape.num_classes
-    # Classes that were added before have vectors of another length, where there is a re-ranker.
-    trained = None if predictor.reranker is None else predictor.reranker.num_trained
-    num_trained = num_classes if trained is None else trained
+def _scored(predictor: Predictor, features: Features) -> tuple[Tensor, ...]:
+    model, ranker = predictor.dense, predictor.ranker
+    encoded = Encoded.of(model, features)
+    every = ranker.candidates(model, encoded, PLACES)
+    check_scores(every.dense_NS, 0, filled_NS=every.ids_NS >= 0)
+    # Classes that were added before have vectors of another length in a re-ranked model, and are no measure.
+    num_trained = ranker.num_trained or model.shape.num_classes
+    trained = every
+    if ranker.num_trained is not None:
+        count = min(max(PLACES, ranker.shortlist), num_trained)
+        trained = find_candidates(model, encoded, count, among=np.arange(num_trained))
+    dense_NS, ids_NS = trained.dense_NS[:, : trained.num_listed], trained.ids_NS[:, : trained.num_listed]
     place = min(PLACES, max(num_trained // 10, 1)) - 1
-    listed = PLACES if predictor.reranker is None else max(PLACES, predictor.reranker.shortlist)
-    scores, ids = predictor.shortlist(
-        features, min(listed, num_trained), among=None if trained is None else np.arange(trained)
+    level_N, floor_N = dense_NS[:, place], np.full(len(encoded), -np.inf, np.float32)
+    placed = Candidates(encoded, ids_NS[:, place : place + 1], level_N[:, None], dense_NS[:, 0], 1)
+    if ranker.judges and ranker.shortlist < num_trained:
+        floor_N = dense_NS[:, ranker.shortlist - 1]
+    columns = (
+        ranker.order(every)[0][:, :PLACES],
+        level_N,
+        ranker.scores(placed)[:, 0] - level_N,
+        floor_N,
+        dense_NS[:, 0],
+        _name_scores(predictor, placed)[:, 0],
     )
-    best, level = scores[:, :PLACES], scores[:, place]
-    lift, name_lift, floor = np.zeros_like(level), np.zeros_like(level), np.full_like(level, -np.inf)
-    vectors = retriever.encode(query_batch(features, retriever.device))
-    if predictor.reranker is not None:
-        assert isinstance(features, SparseRows)
-        placed = ids[:, place : place + 1]
-        again, _ = predictor.reranker.reorder(features, vectors, level[:, None], placed, best_N=scores[:, 0])
-        lift = again[:, 0] - level
-        if (names := predictor.reranker.names) is not None:
-            name_lift = predictor.reranker.name_weight * names.scores(features, placed, scores[:, 0])[:, 0]
-        best, _ = predictor.top(features, min(PLACES, num_classes))
-        if predictor.reranker.shortlist < num_trained:
-            floor = scores[:, predictor.reranker.shortlist - 1]
-    told = (
-        torch.from_numpy(np.array(part)).to(retriever.device)
-        for part in (best, level, lift, floor, scores[:, 0], name_lift)
-    )
-    return vectors, *told
+    return encoded.vectors_ND, *(torch.from_numpy(np.array(part)).to(model.device) for part in columns)
+
+
+def _name_scores(predictor: Predictor, candidates: Candidates) -> Float32:
+    ranker = predictor.ranker
+    if NameJudge.name not in ranker.judges:
+        return np.zeros_like(candidates.dense_NS)
+    return np.float32(ranker.mix.weights[NameJudge.name]) * ranker.judges[NameJudge.name].scores(candidates)
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,7 @@ class Examples:
     keys: tuple[str, ...]
     """The new classes, in the order in which they first appear."""
     names: dict[str, str]
-    """What people call them, where the source tells."""
+    """What people call them, where the source has names."""
     queries: ScoredQueries
     rows_P: Int64
     """Of ``queries``, ascending."""
@@ -133,15 +140,17 @@ class Examples:
     """Points with a new label of which the model knows no feature; they are not among the examples."""
 
     @classmethod
-    def of(cls, predictor: Predictor, queries: Queries, labels: Sequence[Sequence[str]]) -> Examples:
-        """Of raw queries in memory, each with the keys of its classes."""
-        if len(queries) != len(labels):
-            raise ValueError(f"{len(queries)} queries and {len(labels)} lists of labels were given; wanted as many")
-        gathering = Gathering(predictor)
-        own = [list(dict.fromkeys(keys)) for keys in labels]
-        offsets = offsets_from_counts(np.array([len(keys) for keys in own], np.int64))
-        gathering.add(predictor.prepare(queries), RowLabels(offsets, [key for keys in own for key in keys]))
-        return gathering.finish({})
+    def of(cls, predictor: Predictor, X: Any, Y: Any) -> Examples:
+        """Of queries ``X`` in memory, as ``predict`` takes them, with labels ``Y``, as ``fit`` takes them."""
+        return Gathering(predictor).all_of(labelled_in_memory(predictor, X, Y))
+
+    @classmethod
+    def read(
+        cls, predictor: Predictor, path: Path, *, options: ExampleOptions | None = None, split: str | None = None
+    ) -> Examples:
+        """Of a file, or of a split (``train`` by default) of a folder of files or of a store."""
+        data = open_labelled(predictor, path, options=options, split=split)
+        return Gathering(predictor).all_of(data, source=path)
 
 
 class Gathering:
@@ -155,6 +164,11 @@ class Gathering:
         self._classes: list[Int64] = []
         self._num_queries = self._known = self._without_features = 0
 
+    def all_of(self, data: LabelledData, *, source: str | Path = "examples") -> Examples:
+        for block in data.blocks:
+            self.add(block.queries, block.labels)
+        return self.finish(data.names, source=source)
+
     def add(self, features: Any, labels: RowLabels) -> None:
         """Prepared queries and their labels, each class once a query."""
         is_new_E = self._index.raw_ids(labels, training=False) < 0
@@ -166,13 +180,13 @@ class Gathering:
         numbers_E = np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.int64)
         rows, places_E = np.unique(rows_E, return_inverse=True)
         taken = features.take(rows) if isinstance(features, SparseRows) else features[rows]
-        queries, seen = ScoredQueries.of(self._predictor, taken)
-        kept_E = seen[places_E]
-        self._rows.append(self._num_queries + (np.cumsum(seen) - 1)[places_E[kept_E]])
-        self._classes.append(numbers_E[kept_E])
+        queries, is_known = ScoredQueries.of(self._predictor, taken)
+        known_E = is_known[places_E]
+        self._rows.append(self._num_queries + (np.cumsum(is_known) - 1)[places_E[known_E]])
+        self._classes.append(numbers_E[known_E])
         self._queries.append(queries)
         self._num_queries += len(queries)
-        self._without_features += int((~seen).sum())
+        self._without_features += int((~is_known).sum())
 
     def finish(self, names: dict[str, str], *, source: str | Path = "examples") -> Examples:
         if not self._numbers:

@@ -1,4 +1,4 @@
-"""Vectors for classes that a model was not trained on.
+"""Vectors for classes that a model was not trained on, and how well these classes are found.
 
 m    the sum of the query vectors of the class's examples
 S    how queries spread: half the covariance of the class vectors, each counted as often as it was trained on, half the
@@ -7,20 +7,29 @@ t    the score with which a known class comes fifth for a query
 v = t / z · S⁻¹ m / √(mᵀ S⁻¹ m),    z = Z / √(1 + Z² / D)
 
 S⁻¹ takes out of m what many queries share, as training would have done by repelling rivals; it needs no queries. Over
-queries that spread like S the scores of v have the standard deviation t / z: one must stand out by z of them to have
-the class among its first five. Z is for very many dimensions; among D a random direction stands out by z as rarely.
-The mean of query vectors scaled to length 1, with which a warm start begins, would claim far too many queries.
+queries that spread like S the scores of v have the standard deviation t / z: a query must stand out by z of them to
+have the class among its first five. Z is for very many dimensions; among D a random direction stands out by z as
+rarely. The mean of query vectors scaled to length 1, with which a warm start begins, would claim far too many queries.
 
-Shapes: K known classes, C new ones, D dimension, N queries.
+Shapes: K known classes, C new ones, D dimension, N queries or examples, P pairs of an example and a new class of its,
+B pairs of a block, T best known classes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
+
+from owlmine.data.rows import Float32, Int64, gather_rows
+from owlmine.rank.judge import Judge
 
 CAUTION = 7.1
 """Z: on validation points of tibkat-gnd about the lowest that costs known classes less than 0.3 points of P@1, P@3 and
@@ -31,6 +40,7 @@ NAME_WEIGHT = 1.5
 _BLOCK_ROWS = 1 << 16
 # Class vectors that differ by less, as a share of their squared length, differ by the rounding of float32 alone.
 _NO_SPREAD = 1e-6
+_BLOCK_SCORES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class QuerySpace:
     def of(
         cls, classes_KD: Tensor, counts_K: Tensor, queries_ND: Tensor, *, level: float, caution: float = CAUTION
     ) -> QuerySpace:
-        """``counts_K``: training points of known classes. ``queries_ND`` tell how long queries are. ``level`` is t."""
+        """``counts_K``: training points of known classes. The length of ``queries_ND`` counts. ``level`` is t."""
         if not 0 < caution < math.inf:
             raise ValueError(f"caution is {caution!r}; wanted a number above 0")
         if not level > 0:
@@ -65,7 +75,7 @@ class QuerySpace:
 
     def directions(self, sums_CD: Tensor) -> Tensor:
         """Unit rows: with whitened queries they give the scores of the new classes, divided by ``length``."""
-        return torch.nn.functional.normalize(self.whiten(sums_CD), dim=1)
+        return normalize(self.whiten(sums_CD), dim=1)
 
     def class_vectors(self, sums_CD: Tensor) -> Tensor:
         """v of each new class from m; zeros for zeros."""
@@ -95,3 +105,82 @@ def query_spread(classes_KD: Tensor, counts_K: Tensor, *, square_length: float) 
     if covariance_DD.trace() <= _NO_SPREAD * moment_DD.trace():
         return even_DD
     return (covariance_DD * (square_length / covariance_DD.trace()) + even_DD) / 2
+
+
+class NewJudgement(Protocol):
+    """What one judge is to know of new classes, and what it says of them for examples."""
+
+    @property
+    def offsets(self) -> Float32:
+        """[C] what is added to the score of each new class, whatever the query."""
+
+    def scores(self, rows_B: Int64) -> NDArray[np.floating]:
+        """[B, C] what the judge and the offset add to the scores of all new classes for these examples."""
+
+    def left_out_scores(self, rows_P: Int64, classes_P: Int64) -> NDArray[np.floating]:
+        """[P] the same for each pair, where the class has not learned from the example."""
+
+    def are_suggested(self, rows_P: Int64, classes_P: Int64) -> NDArray[np.bool_]:
+        """[P] whether the judge alone makes the class a candidate for the example."""
+
+    def extend(self, judge: Judge, weight: float) -> Judge:
+        """``judge``, which counts ``weight`` times in the mix, with the new classes behind those that it knows."""
+
+
+def left_out_ranks(
+    space: QuerySpace,
+    examples_ND: Tensor,
+    rows_P: Int64,
+    classes_P: Int64,
+    sums_CD: Tensor,
+    best_NT: Tensor,
+    *,
+    judgements: Sequence[NewJudgement] = (),
+    floor_N: Tensor | None = None,
+) -> Int64:
+    """The rank of each pair's class for its example, with the class made from its other examples; 0 where it has none.
+
+    ``rows_P`` ascend. ``sums_CD``: the sum of examples, and perhaps of a name, of each class. ``best_NT``: the T best
+    scores of known classes for each example, best first; a rank up to T is exact, one beyond T only says that it is.
+    New classes compete as they are, except that those of the example itself have not learned from it. ``judgements``
+    count where the vector alone scores at least ``floor_N``, or a judge suggests the class: others rank beyond T.
+    """
+    assert (np.diff(rows_P) >= 0).all()
+    has_others_P = np.bincount(classes_P, minlength=len(sums_CD))[classes_P] >= 2
+    white_ND, directions_CD = space.whiten(examples_ND), space.directions(sums_CD)
+    scores_P = _left_out_scores(space, white_ND, rows_P, classes_P, space.whiten(sums_CD))
+    candidates_P = np.ones(len(rows_P), bool) if floor_N is None else (scores_P >= floor_N.cpu()[rows_P]).numpy()
+    for judgement in judgements:
+        scores_P += torch.from_numpy(judgement.left_out_scores(rows_P, classes_P)).to(scores_P)
+        candidates_P |= judgement.are_suggested(rows_P, classes_P)
+    scores_P[torch.from_numpy(~has_others_P)] = -torch.inf
+    offsets_N = np.searchsorted(rows_P, np.arange(len(examples_ND) + 1)).astype(np.int64)
+    ranks_P = np.zeros(len(rows_P), np.int64)
+    pairs, size = np.flatnonzero(has_others_P), max(_BLOCK_SCORES // len(sums_CD), 1)
+    for start in range(0, len(pairs), size):
+        block = pairs[start : start + size]
+        rows_B = torch.from_numpy(rows_P[block]).to(white_ND.device)
+        rivals_BC = (space.length * (white_ND[rows_B] @ directions_CD.T)).cpu()
+        for judgement in judgements:
+            rivals_BC += torch.from_numpy(judgement.scores(rows_P[block])).to(rivals_BC)
+        own_offsets, own_pairs = gather_rows(offsets_N, rows_P[block])
+        places = torch.from_numpy(np.repeat(np.arange(len(block)), np.diff(own_offsets)))
+        rivals_BC[places, torch.from_numpy(classes_P[own_pairs])] = scores_P[torch.from_numpy(own_pairs)]
+        scores_B = scores_P[torch.from_numpy(block), None]
+        better_B = (best_NT[rows_B].cpu() > scores_B).sum(dim=1) + (rivals_BC > scores_B).sum(dim=1)
+        ranks_P[block] = 1 + better_B.numpy()
+    ranks_P[has_others_P & ~candidates_P] += best_NT.shape[1]
+    return ranks_P
+
+
+def _left_out_scores(
+    space: QuerySpace, white_ND: Tensor, rows_P: Int64, classes_P: Int64, white_sums_CD: Tensor
+) -> Tensor:
+    """The score of each pair's class for its example, the class's vector made without it."""
+    scores, size = [white_ND.new_zeros(0)], max(_BLOCK_SCORES // white_ND.shape[1], 1)
+    for start in range(0, len(rows_P), size):
+        block = slice(start, start + size)
+        queries_BD = white_ND[torch.from_numpy(rows_P[block]).to(white_ND.device)]
+        others_BD = white_sums_CD[torch.from_numpy(classes_P[block]).to(white_ND.device)] - queries_BD
+        scores.append(space.length * (queries_BD * normalize(others_BD, dim=1)).sum(dim=1))
+    return torch.cat(scores).cpu()

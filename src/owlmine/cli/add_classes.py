@@ -13,21 +13,21 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from owlmine.add_classes.vectors import CAUTION
 from owlmine.cli.data import JsonOption
 from owlmine.cli.model_options import DeviceOption, ModelArgument, open_model
 from owlmine.cli.options import with_options
 from owlmine.cli.terminal import Terminal, literal, visible_json
 from owlmine.errors import OwlmineError
+from owlmine.exchange.labelled import ExampleOptions
 from owlmine.files import check_free
-from owlmine.model.example_files import ExampleOptions
-from owlmine.model.new_classes import CAUTION
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from owlmine.model.added_classes import Addition
-    from owlmine.model.examples import Examples
+    from owlmine.add_classes.add import Addition
+    from owlmine.add_classes.examples import Examples
 
 _SHOWN_KEYS = 8
 
@@ -50,13 +50,14 @@ def add_classes_command(
         typer.Option(
             "--names",
             metavar="FILE",
-            help="Names of new classes, one per line, or key, tab and name; alone or beside examples.",
+            help="Names of new classes, with or without examples: a name per line, or key, tab and name.",
         ),
     ] = None,
     caution: Annotated[
         float,
         typer.Option(
-            "--caution", help="Standard deviations by which queries must stand out; lower finds new classes more often."
+            "--caution",
+            help="By how many standard deviations a query must stand out; a lower number finds new classes more often.",
         ),
     ] = CAUTION,
     split: Annotated[
@@ -65,15 +66,16 @@ def add_classes_command(
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Give new classes vectors from a few examples of each, or from their names, without training.
+    """Add classes to a model without training, from a few examples of each or from their names.
 
-    Labels that the model does not know are the new classes; those it knows are
-    passed over. Tells how well the new classes are found: each example in turn
-    is ranked by what the others of its class make.
+    Labels that the model does not know are the new classes; labels that it
+    knows are passed over. Prints how well the new classes are found: each
+    example in turn is ranked by a class made of the other examples.
     """
-    from owlmine.model.added_classes import add_classes
-    from owlmine.model.added_folder import save_added
-    from owlmine.model.example_files import read_examples, read_names
+    from owlmine.add_classes.add import add_classes
+    from owlmine.add_classes.examples import Examples
+    from owlmine.exchange.labelled import read_names
+    from owlmine.model import Model
 
     if source is None and names is None:
         raise OwlmineError("no classes were given; wanted a file of examples, or names with --names")
@@ -83,11 +85,11 @@ def add_classes_command(
         raise OwlmineError(f"--caution is {caution:g}; wanted a number above 0")
     check_free(out)
     predictor = open_model(model, device)
-    told = None if names is None else read_names(names)
-    examples = None if source is None else read_examples(predictor, source, options=options, split=split)
+    new_names = None if names is None else read_names(names)
+    examples = None if source is None else Examples.read(predictor, source, options=options, split=split)
     files = ", ".join(path.name for path in (source, names) if path is not None)
-    addition = add_classes(predictor, examples, told, caution=caution, source=files)
-    save_added(out, addition.predictor, model=model)
+    addition = add_classes(predictor, examples, new_names, caution=caution, source=files)
+    Model.of(addition.predictor).save(out)
     if as_json:
         text = json.dumps(_as_json(addition, examples, out), indent=1, ensure_ascii=False)
         typer.echo(visible_json(text) if sys.stdout.isatty() else text)
@@ -116,17 +118,17 @@ def _print(console: Console, addition: Addition, examples: Examples | None, out:
     for column in table.columns:
         column.justify, column.no_wrap = "right", True
     for name, group in _groups(addition).items():
-        judged = int(((addition.ranks_P > 0) & group[addition.classes_P]).sum())
+        left_out = int(((addition.ranks_P > 0) & group[addition.classes_P]).sum())
         figures = (_percent(addition.recall(k, group)) for k in (1, 5))
-        table.add_row(name, f"{int(group.sum()):,}", f"{judged:,}" if judged else "–", *figures)
+        table.add_row(name, f"{int(group.sum()):,}", f"{left_out:,}" if left_out else "–", *figures)
     console.print(table)
     console.print(
-        "In percent: left-out examples whose class comes first, or among five, by what the others make.",
+        "In percent: left-out examples whose class comes first, or among the first five.",
         highlight=False,
     )
     for note in _notes(addition, examples):
         console.print(literal(note), highlight=False, soft_wrap=True)
-    num_classes = addition.predictor.retriever.shape.num_classes
+    num_classes = addition.predictor.dense.shape.num_classes
     console.print(f"{literal(str(out))}: a model of {num_classes:,} classes.", highlight=False, soft_wrap=True)
 
 
@@ -136,8 +138,8 @@ def _notes(addition: Addition, examples: Examples | None) -> list[str]:
         for wanted in (0, 1)
     ]
     lists = (
-        ("Not judged, as they have a name alone", by_count[0]),
-        ("Not judged, as they have one example", by_count[1]),
+        ("Not measured, as they have a name alone", by_count[0]),
+        ("Not measured, as they have one example", by_count[1]),
         ("Not added, as the model knows nothing of their examples and names", list(addition.unknown)),
     )
     counts = [("Names of classes that the model has, passed over", addition.known_names)]
@@ -146,8 +148,8 @@ def _notes(addition: Addition, examples: Examples | None) -> list[str]:
             ("Labels of classes that the model has, passed over", examples.known_labels),
             ("Examples of which the model knows no feature, passed over", examples.without_features),
         ]
-    told = [f"{note}: {_some(keys)}." for note, keys in lists if keys]
-    return told + [f"{note}: {count:,}." for note, count in counts if count]
+    notes = [f"{note}: {_some(keys)}." for note, keys in lists if keys]
+    return notes + [f"{note}: {count:,}." for note, count in counts if count]
 
 
 def _some(keys: list[str]) -> str:
@@ -163,7 +165,7 @@ def _as_json(addition: Addition, examples: Examples | None, out: Path) -> dict[s
     figures = {f"R@{k}": addition.recall(k) for k in (1, 5)}
     return {
         "model": str(out),
-        "classes": addition.predictor.retriever.shape.num_classes,
+        "classes": addition.predictor.dense.shape.num_classes,
         "added": [
             {"key": key, "examples": count, "by_name": named}
             for key, count, named in zip(

@@ -13,14 +13,14 @@ from typing import Annotated, NamedTuple, NoReturn
 import typer
 
 import owlmine
-from owlmine.cli.memory import told_of_memory
+from owlmine.cli.memory import memory_message
 from owlmine.cli.terminal import visible
 from owlmine.errors import OwlmineError
 from owlmine.extensions import announce_missing, describe_extensions
 
 
 class Verb(NamedTuple):
-    """Where a verb is, and what a list of verbs says of it: the first paragraph of its own help."""
+    """Where a command is, and its line in the list of commands: the first paragraph of its own help."""
 
     module: str
     name: str
@@ -30,11 +30,11 @@ class Verb(NamedTuple):
 # A verb is imported when it is asked for, so that none waits for what only others need.
 VERBS = {
     "data": Verb("owlmine.cli.data", "data_app", "Bring data in, look at it, check it."),
-    "train": Verb("owlmine.cli.train", "train_command", "Train a model, and keep it in a folder."),
+    "train": Verb("owlmine.cli.train", "train_command", "Train a model, and save it in a folder."),
     "evaluate": Verb(
         "owlmine.cli.evaluate",
         "evaluate_command",
-        "Judge a model on a split: precision, recall, nDCG, propensity-scored figures, coverage.",
+        "Evaluate a model on a split: precision, recall, nDCG, propensity-scored figures, coverage.",
     ),
     "predict": Verb(
         "owlmine.cli.predict",
@@ -45,7 +45,7 @@ VERBS = {
     "add-classes": Verb(
         "owlmine.cli.add_classes",
         "add_classes_command",
-        "Give new classes vectors from a few examples of each, or from their names, without training.",
+        "Add classes to a model from a few examples of each, or from their names, without training.",
     ),
     "demo": Verb(
         "owlmine.cli.demo",
@@ -122,7 +122,7 @@ class _Interrupted(SystemExit):
 
 
 def main() -> None:
-    """Runs the command line. What the user can mend ends with one clear line and exit status 2."""
+    """Runs the command line. What the user can fix ends with one clear line and exit status 2."""
     signal.signal(signal.SIGTERM, _interrupted)
     # Where a shell lets a command in the background ignore SIGINT, it stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -167,9 +167,9 @@ def _run_verb() -> None:
     except _Interrupted as end:
         _fail("interrupted", 128 + end.number)
     except (MemoryError, RuntimeError) as error:
-        if (told := told_of_memory(error, sys.argv[1:])) is None:
+        if (message := memory_message(error, sys.argv[1:])) is None:
             raise
-        _fail(told, 2)
+        _fail(message, 2)
 
 
 def _fail(message: str, status: int) -> NoReturn:

@@ -24,7 +24,7 @@ from owlmine.pictures import check_picture
 
 data_app = typer.Typer(help="Bring data in, look at it, check it.", no_args_is_help=True)
 
-with_reading_options = with_options(ConvertOptions, parameter="reading", group="Reading files")
+with_reading_options = with_options(ConvertOptions, parameter="reading", panel="Reading files", advanced=True)
 """For commands that take a store or convert files on the way: their parameter ``reading``."""
 
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="A store, a file or folder to convert, or: sample.")]

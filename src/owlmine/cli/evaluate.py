@@ -37,11 +37,13 @@ def evaluate_command(
     options: ReadOptions,
     split: Annotated[
         str | None,
-        typer.Option("--split", help="Which split to judge on.", show_default="test; a file whole"),
+        typer.Option("--split", help="The split to evaluate on.", show_default="test; all of a single file"),
     ] = None,
     k: Annotated[
         str | None,
-        typer.Option("--k", help="How many classes to retrieve; several, parted by commas.", show_default="1,3,5,10"),
+        typer.Option(
+            "-k", "--k", help="How many answers per query; several, separated by commas.", show_default="1,3,5,10"
+        ),
     ] = None,
     propensity: Annotated[
         str | None,
@@ -49,7 +51,7 @@ def evaluate_command(
             "--propensity",
             metavar="A,B",
             help="Constants of PSP and PSnDCG.",
-            show_default="those of the dataset, else 0.55,1.5",
+            show_default="those of the training data",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -57,14 +59,14 @@ def evaluate_command(
     tail: TailOption = 0.0,
     device: DeviceOption = "auto",
 ) -> None:
-    """Judge a model on a split: precision, recall, nDCG, propensity-scored figures, coverage.
+    """Evaluate a model on a split: precision, recall, nDCG, propensity-scored figures, coverage.
 
     DATA need not be what the model was trained on: files are read with the
     model's own vocabulary and weighting, and their labels are looked up among
     the model's classes. A store must have been made like the training data.
     """
     from owlmine.evaluate.model_data import open_for_model
-    from owlmine.evaluate.of_model import evaluate_model, known_constants
+    from owlmine.evaluate.of_model import evaluate_model
     from owlmine.evaluate.picture import plot_evaluation
 
     ks = None if k is None else whole_numbers(k, "--k", "1,3,5")
@@ -72,28 +74,26 @@ def evaluate_command(
     if plot is not None:
         check_picture(plot)
     predictor = open_model(model, device)
-    num_classes = len(predictor.classes.keys)
+    num_classes = len(predictor.classes)
     if ks is not None and not 1 <= min(ks) <= max(ks) <= num_classes:
         raise OwlmineError(f"--k is {k}; wanted 1 to {num_classes:,}, the number of classes")
     with TemporaryDirectory(prefix="owlmine-") as scratch:
         with ConversionProgress() as reading:
             store, name = open_for_model(predictor, data, Path(scratch), split=split, options=options, progress=reading)
-        if constants is None:
-            constants = known_constants(predictor.config.get("data", {}).get("name"), Path(data).name)
-        predictor.lift_tail(tail, constants)
-        with ShareBar("judging") as bar:
+        with ShareBar("evaluating") as bar:
             evaluation = evaluate_model(
                 predictor,
                 store[name],
                 ks=ks,
                 constants=constants,
+                tail=tail,
                 progress=lambda done, total: bar.update(done / total),
             )
         counts = store.meta["splits"][name]
     title = Path(data).name if Path(data).is_file() else f"{Path(data).name}, {name} split"
     console = Terminal()
     if as_json:
-        typer.echo(json.dumps(_as_json(evaluation, model, data, name), indent=1))
+        typer.echo(json.dumps({"model": str(model), "data": data, "split": name} | evaluation.to_dict(), indent=1))
     else:
         _print_tables(console, title, evaluation)
         _print_notes(console, evaluation, counts)
@@ -109,37 +109,8 @@ def _constants(text: str) -> PropensityConstants:
         a, b = (float(part) for part in text.split(","))
         return PropensityConstants(a, b)
     except ValueError:
-        wanted = "two numbers above 0 parted by a comma, such as 0.55,1.5"
+        wanted = "two numbers above 0, separated by a comma, such as 0.55,1.5"
         raise OwlmineError(f"--propensity is {text!r}; wanted {wanted}") from None
-
-
-def _as_json(evaluation: Evaluation, model: Path, data: str, split: str) -> dict[str, Any]:
-    constants = evaluation.constants
-    return {
-        "model": str(model),
-        "data": data,
-        "split": split,
-        "points": evaluation.num_points,
-        "points_without_label": evaluation.without_label,
-        "classes": evaluation.num_classes,
-        "propensity": None if constants is None else {"a": constants.a, "b": constants.b},
-        "bins": {name: {"classes": size.classes, "labels": size.labels} for name, size in evaluation.bins.items()},
-        **{name: None if math.isnan(value) else value for name, value in evaluation.figures.items()},
-        "calibration": _calibration_as_json(evaluation),
-    }
-
-
-def _calibration_as_json(evaluation: Evaluation) -> dict[str, Any] | None:
-    if (reliability := evaluation.reliability) is None:
-        return None
-    return {
-        "places": reliability.places,
-        "error": reliability.error,
-        "bins": [
-            {"predictions": one.count, "probability": 100 * one.probability, "right": 100 * one.hits}
-            for one in reliability.bins
-        ],
-    }
 
 
 def _print_tables(console: Console, title: str, evaluation: Evaluation) -> None:
@@ -161,7 +132,7 @@ def _print_tables(console: Console, title: str, evaluation: Evaluation) -> None:
 
 
 def _kinds(evaluation: Evaluation) -> Table:
-    """What head, torso and tail are."""
+    """The limits and sizes of head, torso and tail."""
     cuts, labels = evaluation.cuts, max(sum(size.labels for size in evaluation.bins.values()), 1)
     spans = {"head": f"{cuts.head} or more", "torso": f"{cuts.torso} to {cuts.head - 1}", "tail": f"below {cuts.torso}"}
     table = Table("kind", "training points", "classes", "labels", box=SIMPLE, padding=(0, 1))
@@ -185,9 +156,9 @@ def _percent(value: float) -> str:
 
 def _print_notes(console: Console, evaluation: Evaluation, counts: dict[str, Any]) -> None:
     constants = evaluation.constants
-    told = "" if constants is None else f" Propensities with A = {constants.a:g} and B = {constants.b:g}."
+    with_constants = "" if constants is None else f" Propensities with A = {constants.a:g} and B = {constants.b:g}."
     console.print(
-        f"In percent.{told} Each R of a kind of class is over the points that have a label of that kind.",
+        f"In percent.{with_constants} Each R of a kind of class is over the points that have a label of that kind.",
         highlight=False,
     )
     if (reliability := evaluation.reliability) is not None:

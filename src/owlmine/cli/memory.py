@@ -1,24 +1,24 @@
-"""What a verb says when memory runs out."""
+"""What a command says when memory runs out."""
 
 from __future__ import annotations
 
-# What takes less, by verb.
+# What needs less memory, by command.
 _LESS = {
     "data": "for text, a larger --min-df or some --hash-bits make fewer features",
-    "train": "a smaller --dim, --pool or --batch-size takes less",
-    "compare": "a smaller --dim, --pool or --batch-size takes less",
-    "predict": "fewer classes per query (--top) take less",
+    "train": "a smaller --dim, --pool or --batch-size needs less memory",
+    "compare": "a smaller --dim, --pool or --batch-size needs less memory",
+    "predict": "fewer classes per query (-k) need less memory",
 }
 # Of PyTorch's RuntimeErrors, on a GPU and on a CPU; NumPy and Python have a type for it.
 _WORDS = ("out of memory", "not enough memory", "can't allocate memory")
 _MAX_REASON = 200
 
 
-def told_of_memory(error: Exception, arguments: list[str]) -> str | None:
+def memory_message(error: Exception, arguments: list[str]) -> str | None:
     """The message for an error of too little memory; None for another error."""
     if not isinstance(error, MemoryError) and not any(word in str(error) for word in _WORDS):
         return None
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     reason = " ".join(str(error).partition("\n")[0].split())[:_MAX_REASON]
-    told = f"owlmine {verb} ran out of memory" + (f" ({reason})" if reason else "")
-    return told + (f"; {_LESS[verb]}" if verb in _LESS else "")
+    text = f"owlmine {verb} ran out of memory" + (f" ({reason})" if reason else "")
+    return text + (f"; {_LESS[verb]}" if verb in _LESS else "")

@@ -1,4 +1,4 @@
-"""What the verbs that use a trained model have in common: the model, the device, a bar."""
+"""What commands that use a trained model share: the model, the device, a bar."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from owlmine.cli.terminal import Terminal
 from owlmine.errors import OwlmineError
 
 if TYPE_CHECKING:
-    from owlmine.model.predictor import Predictor
+    from owlmine.model import Model
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a trained model.")]
 TailOption = Annotated[
     float,
     typer.Option(
-        "--tail", metavar="T", help="Lift rare classes: order by probability * inverse propensity^T, T from 0 to 1."
+        "--tail",
+        metavar="T",
+        help="Favour rare classes: order by probability * inverse propensity^T, T from 0 (off) to 1.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
 
 
-def open_model(path: Path, device: str) -> Predictor:
+def open_model(path: Path, device: str) -> Model:
     """The model on the device that was asked for."""
     from owlmine.device import choose_device
-    from owlmine.model.folder import load
+    from owlmine.model import load
 
     try:
         chosen = choose_device(device)
@@ -37,11 +39,11 @@ def open_model(path: Path, device: str) -> Predictor:
 
 
 def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:
-    """Numbers parted by commas."""
+    """Numbers separated by commas."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        wanted = f"whole numbers parted by commas, such as {example}"
+        wanted = f"whole numbers separated by commas, such as {example}"
         raise OwlmineError(f"{option} is {text!r}; wanted {wanted}") from None
 
 

@@ -1,4 +1,4 @@
-"""``owlmine models``: what there is to do with model folders besides asking them."""
+"""``owlmine models``: look after model folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def verify_command(model: ModelArgument) -> None:
 
     Ends with status 1 where a file is damaged, and names it.
     """
-    from owlmine.model.folder import files_of_model, verify_model
+    from owlmine.folder.model_folder import files_of_model, verify_model
 
     damage = verify_model(model)
     for error in damage:

@@ -17,20 +17,18 @@ from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, Tai
 from owlmine.cli.options import with_options
 from owlmine.cli.terminal import Terminal, literal, visible, visible_json
 from owlmine.errors import OwlmineError
+from owlmine.exchange.queries import QueryOptions
 from owlmine.files import check_new_file
-from owlmine.model.query_files import QueryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from owlmine.model.answers import Answer
-    from owlmine.model.predictor import Predictor
+    from owlmine.data.rows import Int64
+    from owlmine.exchange.answers import Answer
+    from owlmine.model import Model
 
 _FORMATS = ("jsonl", "csv", "table")
-_DEFAULT_TOP = 5
+_DEFAULT_K = 5
 _BAR_WIDTH = 16
 _FILE_WIDTH = 100
 
@@ -47,21 +45,23 @@ def predict_command(
         ),
     ],
     options: QueryOptions,
-    top: Annotated[
-        int | None, typer.Option("--top", help="How many classes per query.", show_default=str(_DEFAULT_TOP))
+    k: Annotated[
+        int | None, typer.Option("--k", "-k", help="How many classes per query.", show_default=str(_DEFAULT_K))
     ] = None,
     classes: Annotated[
         list[str] | None,
         typer.Option(
             "--classes",
             metavar="KEY,KEY",
-            help="Score these classes only: a key or name that may hold commas, or several, separated by commas."
-            " May be given several times.",
+            help="Score these classes only: keys or names, separated by commas. Give the option again for each class"
+            " with a comma in its own key or name.",
         ),
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option("--format", help="jsonl, csv or table.", show_default="table on a terminal, else jsonl"),
+        typer.Option(
+            "--format", help="Of the answers: jsonl, csv or table.", show_default="table on a terminal, else jsonl"
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write here, whole or not at all; must not exist.")
@@ -77,7 +77,8 @@ def predict_command(
         typer.Option(
             "--precision",
             metavar="SHARE",
-            help="Leave out so many classes that this share of the rest is right, as on validation points.",
+            help="Leave out the least probable classes, so that this share of the others is right, as measured on"
+            " validation points.",
         ),
     ] = None,
     tail: TailOption = 0.0,
@@ -87,11 +88,11 @@ def predict_command(
 
     Works in a pipe: echo "PHP module for LDAP" | owlmine predict MODEL -
 
-    A query of which the model knows no feature gets an empty list, and so
-    does one for which no class is probable enough (--at-least, --precision).
+    The list of a query is empty if the model knows none of its features, or
+    if no class is probable enough (--at-least, --precision).
     """
-    from owlmine.model.answers import answer
-    from owlmine.model.query_files import open_queries, standard_input
+    from owlmine.exchange.answers import answer
+    from owlmine.exchange.queries import open_queries, standard_input
 
     if format is not None and format not in _FORMATS:
         raise OwlmineError(f"--format is {format!r}; wanted {', '.join(_FORMATS)}")
@@ -100,9 +101,8 @@ def predict_command(
     if source == "-" and split is not None:
         raise OwlmineError(f"standard input has no splits; leave --split {split} out")
     predictor = open_model(model, device)
-    predictor.lift_tail(tail)
     among = None if classes is None else _chosen(predictor, classes)
-    k = _places(predictor, among, top)
+    count = _count(predictor, among, k)
     least = _least_probability(predictor, at_least, precision)
     if source == "-":
         if sys.stdin.isatty():
@@ -111,27 +111,30 @@ def predict_command(
         queries = standard_input(predictor, sys.stdin.buffer, options=options)
     else:
         queries = open_queries(predictor, Path(source), options=options, split=split)
+    blocks = answer(predictor, queries, count, among=among, at_least=least, tail=tail)
     format = format or ("table" if out is None and sys.stdout.isatty() else "jsonl")
-    total = unknown = without = kept = 0
-    probabilities = predictor.calibration is not None
+    num_queries = unknown = without_class = predictions = 0
+    probabilities = predictor.record.calibration is not None
     with ShareBar("answering", shown=out is not None) as bar, _sink(out, format, probabilities=probabilities) as write:
-        for block in answer(predictor, queries, k, among=among, at_least=least):
+        for block in blocks:
             write(block.answers)
             bar.update(block.progress)
-            total += len(block.answers)
+            num_queries += len(block.answers)
             unknown += sum(not found.known for found in block.answers)
-            without += sum(found.known and not found.classes for found in block.answers)
-            kept += sum(len(found.classes) for found in block.answers)
+            without_class += sum(found.known and not found.classes for found in block.answers)
+            predictions += sum(len(found.classes) for found in block.answers)
     if unknown:
-        told = f"{unknown:,} of {total:,} queries hold nothing that the model knows; their lists are empty"
-        typer.echo(told, err=True)
-    if least and total > unknown:
-        share = kept / (k * (total - unknown))
-        told = f"kept {share:.1%} of the predictions; no class fits {without:,} of {total:,} queries"
-        typer.echo(told, err=True)
+        typer.echo(
+            f"{unknown:,} of {num_queries:,} queries hold nothing that the model knows; their lists are empty", err=True
+        )
+    if least and num_queries > unknown:
+        share = predictions / (count * (num_queries - unknown))
+        typer.echo(
+            f"kept {share:.1%} of the predictions; no class fits {without_class:,} of {num_queries:,} queries", err=True
+        )
 
 
-def _least_probability(predictor: Predictor, at_least: float | None, precision: float | None) -> float:
+def _least_probability(predictor: Model, at_least: float | None, precision: float | None) -> float:
     if at_least is None and precision is None:
         return 0.0
     if at_least is not None and precision is not None:
@@ -139,7 +142,7 @@ def _least_probability(predictor: Predictor, at_least: float | None, precision: 
     for option, given in (("--at-least", at_least), ("--precision", precision)):
         if given is not None and not 0 < given <= 1:
             raise OwlmineError(f"{option} is {given:g}; wanted a number above 0, 1 at most (0.8 is 80 %)")
-    calibration = predictor.calibration
+    calibration = predictor.record.calibration
     if calibration is None:
         option = "--at-least" if precision is None else "--precision"
         raise OwlmineError(f"{option}: the model has no probabilities; train it with validation points (--validation)")
@@ -149,7 +152,7 @@ def _least_probability(predictor: Predictor, at_least: float | None, precision: 
     found = calibration.threshold_for(precision)
     if found is None:
         highest = max((entry.precision for entry in calibration.thresholds), default=None)
-        reached = "none of the precisions looked for was" if highest is None else f"{highest:g} was the highest"
+        reached = "no precision was" if highest is None else f"{highest:g} was the highest"
         raise OwlmineError(
             f"--precision {precision:g} was not reached on the {calibration.num_points:,} validation points; {reached}"
         )
@@ -161,8 +164,8 @@ def _least_probability(predictor: Predictor, at_least: float | None, precision: 
     return found.threshold
 
 
-def _chosen(predictor: Predictor, given: list[str]) -> NDArray[np.int64]:
-    from owlmine.model.class_index import find_classes
+def _chosen(predictor: Model, given: list[str]) -> Int64:
+    from owlmine.rank.class_index import find_classes
 
     values = [value.strip() for value in given]
     has_commas = any("," in value for value in values)
@@ -180,19 +183,20 @@ def _chosen(predictor: Predictor, given: list[str]) -> NDArray[np.int64]:
         raise OwlmineError(f"--classes: {error}{hint}") from error
 
 
-def _places(predictor: Predictor, among: NDArray[np.int64] | None, top: int | None) -> int:
-    available = len(predictor.classes.keys) if among is None else len(set(among.tolist()))
-    if top is None:
-        return available if among is not None else min(_DEFAULT_TOP, available)
-    if not 1 <= top <= available:
-        raise OwlmineError(f"--top is {top}; wanted 1 to {available:,}, the number of classes to choose from")
-    return top
+def _count(predictor: Model, among: Int64 | None, k: int | None) -> int:
+    """How many classes per query: with --classes all of these by default."""
+    available = len(predictor.classes) if among is None else len(set(among.tolist()))
+    if k is None:
+        return available if among is not None else min(_DEFAULT_K, available)
+    if not 1 <= k <= available:
+        raise OwlmineError(f"--k is {k}; wanted 1 to {available:,}, the number of classes to choose from")
+    return k
 
 
 @contextmanager
 def _sink(out: Path | None, format: str, *, probabilities: bool) -> Iterator[Callable[[list[Answer]], None]]:
     """Where answers go; each block is flushed, so that a pipe sees answers as they come."""
-    from owlmine.model.answers import csv_lines, json_lines, new_file
+    from owlmine.exchange.answers import csv_lines, json_lines, new_file
 
     lines, shown = (
         (partial(csv_lines, probabilities=probabilities), visible) if format == "csv" else (json_lines, visible_json)
@@ -215,10 +219,10 @@ def _sink(out: Path | None, format: str, *, probabilities: bool) -> Iterator[Cal
 
 def _print_answers(console: Console, answers: list[Answer]) -> None:
     for answer in answers:
-        told = " ".join((answer.text or "").split())
+        text = " ".join((answer.text or "").split())
         number = f"{answer.number}" if answer.id is None else f"{answer.number} {answer.id}"
         console.print(
-            f"[bold]{literal(number)}[/]  {literal(told)}", no_wrap=True, overflow="ellipsis", highlight=False
+            f"[bold]{literal(number)}[/]  {literal(text)}", no_wrap=True, overflow="ellipsis", highlight=False
         )
         if not answer.classes:
             why = "no class is probable enough" if answer.known else "nothing that the model knows"
@@ -237,6 +241,6 @@ def _table(answer: Answer) -> Table:
     for found in answer.classes:
         length = round(_BAR_WIDTH * min(max(found.score / best, 0.0), 1.0))
         name = "" if found.name == found.key else found.key
-        told = f"{found.score:.3f}" if found.probability is None else f"{found.score:.3f} {found.probability:4.0%}"
-        table.add_row(told, f"[cyan]{'━' * length}[/]", literal(found.name), literal(name))
+        figures = f"{found.score:.3f}" if found.probability is None else f"{found.score:.3f} {found.probability:4.0%}"
+        table.add_row(figures, f"[cyan]{'━' * length}[/]", literal(found.name), literal(name))
     return table

@@ -6,7 +6,7 @@ import shlex
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from owlmine.cli.terminal import Terminal, literal
 from owlmine.data.options import ConvertOptions
 from owlmine.recipe.options import TrainOptions
 
+if TYPE_CHECKING:
+    from owlmine.model import Model
+
 
 @with_reading_options
 @with_options(TrainOptions)
@@ -24,15 +27,17 @@ def train_command(
     out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The folder for the model; must not exist.")],
     options: TrainOptions,
     reading: ConvertOptions,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in that folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run in that folder.")] = False,
 ) -> None:
-    """Train a model, and keep it in a folder.
+    """Train a model, and save it in a folder.
 
-    Interrupted (Ctrl-C, SIGTERM, a crash), the run goes on with --resume where its last checkpoint is.
+    An interrupted run (Ctrl-C, SIGTERM, a crash) goes on from its last
+    checkpoint with --resume. --help-all shows the options for loss, steps,
+    reading and runs as well.
     """
-    from owlmine.train import check_run, train
-    from owlmine.train.event_file import FOLDER
-    from owlmine.train.reporters import BarReporter, LineReporter
+    from owlmine.run import check_run, train
+    from owlmine.run.curves import FOLDER
+    from owlmine.run.reporters import BarReporter, LineReporter
 
     # Before data are converted, which can take an hour.
     check_run(out, options, resume=resume)
@@ -40,25 +45,32 @@ def train_command(
     console = Terminal(stderr=True)
     bar = BarReporter(console) if console.is_terminal else None
     with bar or nullcontext():
-        predictor = train(
+        model = train(
             store, out, options, resume=resume, reporter=bar or LineReporter(console), data_name=Path(data).name
         )
     shown = Terminal()
-    shape = predictor.retriever.shape
+    shape = model.dense.shape
     shown.print(
         f"{literal(str(out))}: {shape.num_parameters:,} parameters, {shape.num_classes:,} classes", soft_wrap=True
     )
-    kept = predictor.config["kept"] or {}
-    if figures := ", ".join(f"{name} {kept[name]:.2f}" for name in ("P@1", "P@3", "P@5") if name in kept):
-        share = predictor.config.get("rehearsal")
-        points = "On validation points" if share is None else f"In a rehearsal, on {share:.0%} of train left out"
-        shown.print(f"{points}: {figures}.")
-        shown.print("These points come with the training data, and new ones can be harder.")
-    if options.tensorboard:
+    _print_figures(shown, model)
+    if options.run.tensorboard:
         shown.print(f"Curves: tensorboard --logdir {literal(str(out / FOLDER))}", soft_wrap=True)
     if "test" in store.splits and len(store["test"]):
         command = f"owlmine evaluate {out} {data}{_for_evaluate(reading)}"
         shown.print(f"On the test split: {literal(command)}", soft_wrap=True)
+
+
+def _print_figures(shown: Terminal, model: Model) -> None:
+    record = model.record
+    if not record.figures:
+        return
+    figures = ", ".join(f"{name} {value:.2f}" for name, value in record.figures.items())
+    points = "On validation points"
+    if record.rehearsal is not None:
+        points = f"In a rehearsal without {record.rehearsal:.0%} of the training points, judged on these"
+    shown.print(f"{points}: {figures}.")
+    shown.print("These points come with the training data, and new ones can be harder.")
 
 
 def _for_evaluate(reading: ConvertOptions) -> str:

@@ -1,4 +1,4 @@
-"""What can be compared: each method's loss, what is searched for it, and from where."""
+"""The methods that can be compared: the loss of each, which of its settings are searched, and from where."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 BASELINE = "negative-sampling"
-# Scoring every class in every step is left to those who ask for it where there are more.
+# With more classes, scoring all of them in every step has to be asked for.
 FULL_SOFTMAX_CLASSES = 20_000
 FULL_SOFTMAX = "full-softmax"
 
@@ -17,7 +17,7 @@ _RATES_AND_SCALE = ("class_rate", "scale", "feature_rate", "map_rate")
 
 @dataclass(frozen=True)
 class Setting:
-    """What is searched: none is shared between methods, since their gradients differ by orders of magnitude."""
+    """What is searched. Methods share no setting, since their gradients differ by orders of magnitude."""
 
     class_rate: float
     feature_rate: float
@@ -35,13 +35,13 @@ class Method:
     loss: str
     top: int
     knobs: tuple[str, ...]
-    """Which parts of a setting are searched, in this order."""
+    """The parts of a setting that are searched, in this order; none: the first start is taken as it is."""
     starts: tuple[Setting, ...]
-    """Where the search begins: below, at a start of its own and at one that all share but for the scale."""
+    """Where the search begins. The methods below have a start of their own, and one that all share but for its scale."""
     own: tuple[tuple[str, Any], ...] = ()
-    """Other options of training in which the method differs, such as ("surrogate", "logistic")."""
+    """Other training options in which the method differs, such as ("surrogate", "logistic")."""
     epochs_share: float = 1.0
-    """Of the epochs that all methods have: for methods that are to have equal seconds instead."""
+    """Share of the common number of epochs, for methods that get equal seconds instead of equal epochs."""
 
 
 def _shared(scale: float = 1.0) -> Setting:
@@ -94,26 +94,28 @@ METHODS = {method.name: method for method in _ALL}
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
-    """Names parted by commas, in the order of ``METHODS``; nothing for an empty text."""
-    asked = [name.strip() for name in text.split(",") if name.strip()]
-    if unknown := [name for name in asked if name not in METHODS]:
-        raise ValueError(f"methods is {text!r}, with unknown {', '.join(unknown)}; wanted some of {', '.join(METHODS)}")
-    return tuple(name for name in METHODS if name in asked)
+    """Names separated by commas, in the order of ``METHODS``; nothing for an empty text."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in METHODS]:
+        raise ValueError(
+            f"methods is {text!r}, with the unknown {', '.join(unknown)}; wanted some of {', '.join(METHODS)}"
+        )
+    return tuple(name for name in METHODS if name in names)
 
 
-def choose_methods(asked: Sequence[str], *, num_classes: int, pool: int) -> tuple[list[Method], list[str]]:
-    """The methods to compare (all that suit the data where none is asked for), and why others are left out."""
-    chosen, left_out = [], []
+def choose_methods(names: Sequence[str], *, num_classes: int, pool: int) -> tuple[list[Method], list[str]]:
+    """The methods of these names (without names, all that suit the data), and why others are skipped."""
+    chosen, skipped = [], []
     for method in METHODS.values():
-        if asked and method.name not in asked:
+        if names and method.name not in names:
             continue
-        if not asked and method.name == FULL_SOFTMAX and num_classes > FULL_SOFTMAX_CLASSES:
-            left_out.append(
-                f"{method.title} left out: it scores all {num_classes:,} classes in every step;"
-                f" ask for {method.name} with --methods to have it"
+        if not names and method.name == FULL_SOFTMAX and num_classes > FULL_SOFTMAX_CLASSES:
+            skipped.append(
+                f"{method.title} skipped: it scores all {num_classes:,} classes in every step;"
+                f" name {method.name} in --methods to include it"
             )
         elif method.top > pool:
-            left_out.append(f"{method.title} left out: it keeps {method.top} classes of a pool of {pool:,}")
+            skipped.append(f"{method.title} skipped: it keeps {method.top} negatives, more than the pool of {pool:,}")
         else:
             chosen.append(method)
-    return chosen, left_out
+    return chosen, skipped

@@ -1,4 +1,4 @@
-"""The choices of a comparison: what all methods share. The command line is made from this class."""
+"""The options of a comparison, which all methods share. The command line is made from this class."""
 
 from __future__ import annotations
 
@@ -10,29 +10,35 @@ from owlmine.compare.methods import METHODS, Method, Setting, parse_methods
 from owlmine.options import option
 from owlmine.recipe.options import TrainOptions
 
-_fair = partial(option, group="What all methods share")
+_fair = partial(option, group="Shared by all methods")
 _search = partial(option, group="Search and seeds")
 
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """By default the paper's recipe: class vectors that start at random, known labels left in the pools."""
+    """By default the paper's recipe: random class vectors to start from, known labels allowed as negatives."""
 
-    methods: str = option("", f"Some of {', '.join(METHODS)}, parted by commas (default: all that suit the data).")
+    methods: str = option("", f"Some of {', '.join(METHODS)}, separated by commas (default: all that suit the data).")
     epochs: float = _fair(15.0, "Visits to each training point, for each method and seed.")
     dim: int = _fair(512, "Dimension of query and class vectors.")
     batch_size: int = _fair(256, "Points per step.")
-    pool: int = _fair(0, "Classes drawn for each batch (0: what suits the device, at most 32,767).")
-    warm_start: bool = _fair(False, "Start class vectors from the mean vector of their points (the paper does not).")
-    exclude_known: bool = _fair(False, "Do not count the other labels of a point as negatives (the paper does).")
-    validation: float = _fair(0.05, "Share of train to validate on, where there is no dev split; 5,000 at most.")
-    validation_block: int = _fair(1, "Neighbouring points of train that are cut off together.")
+    pool: int | None = _fair(
+        None, "Classes drawn for each batch (default: by the number of classes and the device)."
+    )
+    warm_start: bool = _fair(
+        False, "Start class vectors at the mean vector of their training points (the paper starts at random)."
+    )
+    exclude_known: bool = _fair(False, "Do not count a point's other labels as negatives (the paper does).")
+    validation: float = _fair(
+        0.05, "Share of the training data to validate on, where there is no dev split; at most 5,000 points."
+    )
+    validation_block: int = _fair(1, "Neighbouring training points that are held out together.")
     device: str = _fair("auto", "cpu, cuda, or auto.")
-    search_runs: int = _search(12, "Settings tried for each method, at most.")
-    search_share: float = _search(0.25, "Epochs of a run of the search, as a share of --epochs.")
-    seeds: int = _search(3, "Runs of each method with the setting it chose.")
-    seed: int = _search(0, "First seed; it is also the seed of the search.")
-    keep_models: bool = option(False, "Keep the models of the final runs.")
+    search_runs: int = _search(12, "Most settings to try for each method.")
+    search_share: float = _search(0.25, "Length of a search run, as a share of --epochs.")
+    seeds: int = _search(3, "Runs of each method at its best setting.")
+    seed: int = _search(0, "First seed, and the seed of the search.")
+    keep_models: bool = option(False, "Save the models of the final runs.")
 
     def __post_init__(self) -> None:
         parse_methods(self.methods)
@@ -47,14 +53,14 @@ class CompareOptions:
         for name, good, wanted in checks:
             if not good:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; wanted {wanted}")
-        self._shared(epochs=self.epochs, seed=self.seed)  # raises ValueError for the others
+        self._shared(epochs=self.epochs, seed=self.seed)  # raises ValueError for the other fields
 
     def search_options(self, method: Method, setting: Setting) -> TrainOptions:
-        """A run that helps to choose a setting."""
+        """Of a run that helps to choose a setting."""
         return self._of(method, setting, epochs=self.epochs * self.search_share, seed=self.seed)
 
     def final_options(self, method: Method, setting: Setting, *, seed: int) -> TrainOptions:
-        """A run that is judged on the test split."""
+        """Of a run that is scored on the test split."""
         return self._of(method, setting, epochs=self.epochs, seed=seed)
 
     def _of(self, method: Method, setting: Setting, *, epochs: float, seed: int) -> TrainOptions:
@@ -82,4 +88,4 @@ class CompareOptions:
             "validation_block": self.validation_block,
             "device": self.device,
         }
-        return TrainOptions(epochs=epochs, seed=seed, **(shared | own))
+        return TrainOptions.of(epochs=epochs, seed=seed, **(shared | own))

@@ -46,6 +46,10 @@ class ArrayWriter:
         """Lets go of the file without finishing it."""
         self._file.close()
 
+    def reader(self) -> PieceReader:
+        """Front to back through what was written, once it is closed."""
+        return PieceReader(self.path)
+
     def _write_header(self) -> None:
         start = self._file.tell()
         npy.write_array_header_1_0(
@@ -75,6 +79,49 @@ class PieceReader:
 
     def close(self) -> None:
         self._file.close()
+
+
+class MemoryArray:
+    """The same interface in memory: rows are appended first, and then read front to back or as one array."""
+
+    def __init__(self, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> None:
+        self.dtype, self.row_shape = np.dtype(dtype), row_shape
+        self.num_rows = 0
+        self._parts: list[NDArray[Any]] = []
+
+    def append(self, rows: NDArray[Any]) -> None:
+        rows = np.array(rows, self.dtype, order="C")
+        assert rows.shape[1:] == self.row_shape, (rows.shape, self.row_shape)
+        self._parts.append(rows)
+        self.num_rows += len(rows)
+
+    def close(self) -> None:
+        """There is nothing to finish."""
+
+    def abandon(self) -> None:
+        """There is nothing to let go of."""
+
+    def reader(self) -> MemoryArray:
+        """Front to back, once: what has been read is no longer in memory."""
+        self._parts.reverse()
+        return self
+
+    def take(self, num_rows: int) -> NDArray[Any]:
+        taken: list[NDArray[Any]] = []
+        while num_rows:
+            part = self._parts.pop()
+            if len(part) > num_rows:
+                self._parts.append(part[num_rows:])
+                part = part[:num_rows]
+            taken.append(part)
+            num_rows -= len(part)
+        return np.concatenate([np.zeros((0, *self.row_shape), self.dtype), *taken])
+
+    def whole(self) -> NDArray[Any]:
+        """Everything that was appended."""
+        if len(self._parts) != 1:
+            self._parts = [np.concatenate([np.zeros((0, *self.row_shape), self.dtype), *self._parts])]
+        return self._parts[0]
 
 
 class StringTable:

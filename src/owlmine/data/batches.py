@@ -8,6 +8,7 @@ import numpy as np
 
 from owlmine.data.rows import Int64
 from owlmine.data.store import Batch, Split
+from owlmine.errors import DataError
 
 
 class Batches:
@@ -25,7 +26,7 @@ class Batches:
         labelled = np.flatnonzero(np.diff(split.labels.offsets))
         self.rows: Int64 = labelled if rows is None else np.intersect1d(labelled, rows)
         if not len(self.rows):
-            raise ValueError(f"split {split.name!r} has no labelled point; wanted at least one")
+            raise DataError(f"split {split.name!r}", found="no labelled point to learn from", wanted="at least one")
         self.epoch, self._position = 0, 0
         self._order = self._shuffled()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from owlmine.data.formats.sparse_files import MatrixFile
 from owlmine.data.ingest import holds_counts
 from owlmine.data.population import WrittenSplit
 from owlmine.data.rows import SparseRows
-from owlmine.data.store_writer import StoreWriter
+from owlmine.data.store_writer import DatasetWriter
 from owlmine.data.streams import plain_name, text_lines
 from owlmine.errors import DataError, excerpt
 
@@ -27,10 +27,12 @@ _NO_BOUND = 2**31
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-def write_class_names(writer: StoreWriter, path: Path, classes: ClassKeys, num_classes: int) -> None:
-    """Stores the name of each class; a class without one keeps its key."""
+def write_class_names(
+    writer: DatasetWriter, source: Path | Mapping[str, str], classes: ClassKeys, num_classes: int
+) -> None:
+    """Stores the name of each class; a class without one keeps its key. ``source``: a file, or names by key."""
     names = dict.fromkeys(classes.keys(), "")
-    for key, name in _named(path):
+    for key, name in _named(source) if isinstance(source, Path) else source.items():
         if key in names:
             names[key] = name
     assert len(names) == num_classes
@@ -66,7 +68,7 @@ def _title(path: Path, line: str, number: int) -> str:
 
 
 def write_class_features(
-    writer: StoreWriter, path: Path, plan: FeaturePlan, classes: ClassKeys, train: PointReader
+    writer: DatasetWriter, path: Path, plan: FeaturePlan, classes: ClassKeys, train: PointReader
 ) -> None:
     """Stores the features of every class of the store, weighted like the queries where they share their space."""
     matrix = NpzMatrix(path) if plain_name(path).lower().endswith(".npz") else MatrixFile.open(path)
@@ -91,7 +93,7 @@ def write_class_features(
 
 
 def write_filter(
-    writer: StoreWriter, path: Path, split: str, written: WrittenSplit, classes: ClassKeys, num_classes: int | None
+    writer: DatasetWriter, path: Path, split: str, written: WrittenSplit, classes: ClassKeys, num_classes: int | None
 ) -> None:
     """Stores the pairs (row, class) that scoring leaves out, in the store's numbers; pairs of dropped points vanish.
 

@@ -18,7 +18,7 @@ from owlmine.data.options import ConvertOptions
 from owlmine.data.population import write_split
 from owlmine.data.sources import Source, find_source, memory_source
 from owlmine.data.store import Store
-from owlmine.data.store_writer import StoreWriter
+from owlmine.data.store_writer import DatasetWriter, StoreWriter
 from owlmine.data.text import TokenCounter
 from owlmine.errors import DataError
 
@@ -43,12 +43,15 @@ def convert(
         found = find_source(
             Path(source), format=options.format, columns=options.columns, split_column=options.split_column
         )
-    _check_alike(found)
     with StoreWriter(out) as writer:
-        return _write(found, writer, options, progress or (lambda *_: None))
+        return writer.finish(write_dataset(found, writer, options, progress=progress))
 
 
-def _write(source: Source, writer: StoreWriter, options: ConvertOptions, progress: Progress) -> Store:
+def write_dataset(
+    source: Source, writer: DatasetWriter, options: ConvertOptions, *, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Writes all arrays, and returns what ``meta.json`` says besides them."""
+    _check_alike(source)
     train = source.splits["train"]
     classes = class_keys(train.num_classes)
     counter = TokenCounter(options.tokens) if train.kind == "text" else None
@@ -57,8 +60,9 @@ def _write(source: Source, writer: StoreWriter, options: ConvertOptions, progres
     try:
         for name, reader in source.splits.items():
             width = reader.num_features if reader.kind == "dense" else None
-            raw[name] = RawSplit(name, writer.scratch, dense_width=width)
-            raw[name].read(reader, classes, counter, counts if name == "train" else None, progress)
+            raw[name] = RawSplit(name, writer, dense_width=width)
+            counts_of_train = counts if name == "train" else None
+            raw[name].read(reader, classes, counter, counts_of_train, progress or (lambda *_: None))
             if counter is not None:
                 counter.frozen = True
     finally:
@@ -76,12 +80,12 @@ def _write(source: Source, writer: StoreWriter, options: ConvertOptions, progres
 
 def _write_final(
     source: Source,
-    writer: StoreWriter,
+    writer: DatasetWriter,
     options: ConvertOptions,
     raw: Mapping[str, RawSplit],
     plan: FeaturePlan,
     classes: ClassKeys,
-) -> Store:
+) -> dict[str, Any]:
     num_classes = len(classes)
     class_counts = np.zeros(num_classes, np.int64)
     splits: dict[str, Any] = {}
@@ -111,18 +115,16 @@ def _write_final(
     if source.class_features is not None:
         write_class_features(writer, source.class_features, plan, classes, source.splits["train"])
     plan.write(writer)
-    return writer.finish(
-        {
-            "written_by": f"owlmine {owlmine.__version__}",
-            "source": {"format": source.format, "files": sorted(file.name for file in source.files)},
-            "queries": plan.queries,
-            "features": plan.num_features,
-            "classes": num_classes,
-            "weighting": plan.weighting,
-            "keep_empty": options.keep_empty,
-            "splits": splits,
-        }
-    )
+    return {
+        "written_by": f"owlmine {owlmine.__version__}",
+        "source": {"format": source.format, "files": sorted(file.name for file in source.files)},
+        "queries": plan.queries,
+        "features": plan.num_features,
+        "classes": num_classes,
+        "weighting": plan.weighting,
+        "keep_empty": options.keep_empty,
+        "splits": splits,
+    }
 
 
 def _check_alike(source: Source) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from owlmine.data.formats.block import SEPARATOR_NAMES
-from owlmine.data.store import Store
+from owlmine.data.store import Dataset, Store
 from owlmine.pictures import save_picture
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _NOTES = {
 }
 
 
-def conversion_notes(store: Store) -> list[str]:
+def conversion_notes(store: Dataset) -> list[str]:
     """What a conversion left out, or doubted: a line for each, which people should see."""
     notes: list[str] = []
     for name, split in store.meta["splits"].items():

@@ -15,7 +15,7 @@ from owlmine.data.options import ConvertOptions
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import Dataset, Store
 from owlmine.data.store_meta import damaged
-from owlmine.data.store_writer import StoreWriter
+from owlmine.data.store_writer import DatasetWriter
 from owlmine.data.text import TextVectoriser, TfIdf, TokenCounter, TokenOptions, kept_tokens
 from owlmine.errors import DataError
 
@@ -54,7 +54,7 @@ class FeaturePlan:
         rows = _sorted(rows)
         return rows if self.tfidf is None else self.tfidf.apply(rows)
 
-    def write(self, writer: StoreWriter) -> None:
+    def write(self, writer: DatasetWriter) -> None:
         if self.frequencies is not None:
             writer.whole_array("weighting.frequencies", self.frequencies)
         if self.tokens is not None:

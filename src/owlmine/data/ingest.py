@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from owlmine.data.arrays import ArrayWriter, PieceReader
+from owlmine.data.arrays import MemoryArray, PieceReader
 from owlmine.data.class_keys import ClassKeys, NumberCounts
 from owlmine.data.formats.block import Notes, PointReader
 from owlmine.data.rows import SparseRows, offsets_from_counts
+from owlmine.data.store_writer import DatasetWriter
 from owlmine.data.text import TokenCounter
 from owlmine.errors import DataError
 
@@ -31,17 +31,17 @@ def holds_counts(rows: SparseRows) -> bool:
 
 
 class RawSplit:
-    """A split as it was read: counts per row, and the entries end to end, in files of the scratch folder."""
+    """A split as it was read: counts per row, and the entries end to end, in scratch arrays."""
 
-    def __init__(self, name: str, folder: Path, *, dense_width: int | None) -> None:
+    def __init__(self, name: str, writer: DatasetWriter, *, dense_width: int | None) -> None:
         self.name, self.notes = name, Notes()
         self.num_rows = 0
         self.weighted = False
         self.are_counts = True
         self.first_feature, self.last_feature = 2**31, -1
-        self._folder, self._dense_width = folder, dense_width
+        self._dense_width = dense_width
         self._writers = {
-            part: ArrayWriter(folder / f"{name}.{part}.npy", dtype)
+            part: writer.scratch_array(f"{name}.{part}", dtype)
             for part, dtype in (
                 ("label_counts", np.int32),
                 ("labels", np.int32),
@@ -54,7 +54,7 @@ class RawSplit:
             )
         }
         if dense_width is not None:
-            self._writers["vectors"] = ArrayWriter(folder / f"{name}.vectors.npy", np.float32, (dense_width,))
+            self._writers["vectors"] = writer.scratch_array(f"{name}.vectors", np.float32, (dense_width,))
 
     def read(
         self,
@@ -89,9 +89,9 @@ class RawSplit:
             writer.abandon()
 
     def pieces(self) -> Iterator[tuple[SparseRows | NDArray[np.float32], SparseRows]]:
-        """What was read, in bounded pieces: queries and labels (raw ids, with weights)."""
+        """What was read, in bounded pieces: queries and labels (raw ids, with weights). Once only."""
         with ExitStack() as stack:
-            readers = {part: PieceReader(self._folder / f"{self.name}.{part}.npy") for part in self._writers}
+            readers = {part: writer.reader() for part, writer in self._writers.items()}
             for reader in readers.values():
                 stack.callback(reader.close)
             for start in range(0, self.num_rows, _PIECE_ROWS):
@@ -131,7 +131,9 @@ class RawSplit:
         self._writers["weights"].append(weights)
 
 
-def _take_rows(readers: dict[str, PieceReader], counts: NDArray[np.int32], indices: str, values: str) -> SparseRows:
+def _take_rows(
+    readers: dict[str, PieceReader | MemoryArray], counts: NDArray[np.int32], indices: str, values: str
+) -> SparseRows:
     num_entries = int(counts.sum())
     return SparseRows(
         offsets_from_counts(counts),

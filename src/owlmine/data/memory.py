@@ -33,25 +33,28 @@ class MemoryDataset:
         splits: Mapping[str, Split],
         *,
         num_features: int,
-        class_keys: Sequence[str],
-        class_names: Sequence[str] | None = None,
+        class_keys: Sequence[str] | StringTable,
+        class_names: Sequence[str] | StringTable | None = None,
         queries: Literal["sparse", "dense"],
         weighting: dict[str, Any],
-        vocabulary: Sequence[str] | None = None,
+        vocabulary: Sequence[str] | StringTable | None = None,
         frequencies: Int64 | None = None,
+        population: Mapping[str, Any] | None = None,
     ) -> None:
         """``weighting`` is what ``meta.json`` would say, at least ``{"kind": "none", "why": "..."}``.
 
         Features made from text also have a ``vocabulary`` (unless they are hashed) and, like all TF-IDF features,
-        ``frequencies``: the number of training points that hold each feature.
+        ``frequencies``: the number of training points that hold each feature. ``population`` is what ``meta.json``
+        would say of points and labels that were left out.
         """
         if queries not in ("sparse", "dense"):
             raise ValueError(f"queries is {queries!r}; wanted sparse or dense")
         self.num_features, self._queries, self._weighting = num_features, queries, dict(weighting)
-        self.class_keys = StringTable.of(class_keys)
+        self._population = dict(population or {})
+        self.class_keys = _as_table(class_keys)
         self.num_classes = len(self.class_keys)
-        self.class_names = self.class_keys if class_names is None else StringTable.of(class_names)
-        self.vocabulary = None if vocabulary is None else StringTable.of(vocabulary)
+        self.class_names = self.class_keys if class_names is None else _as_table(class_names)
+        self.vocabulary = None if vocabulary is None else _as_table(vocabulary)
         self._frequencies = None if frequencies is None else np.asarray(frequencies, np.int64)
         self._check_sizes()
         if "train" not in splits or not set(splits) <= set(_SPLIT_NAMES):
@@ -87,7 +90,7 @@ class MemoryDataset:
             digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
             if array.size:
                 digest.update(np.ascontiguousarray(array).data.cast("B"))
-        return description | {"checksum": digest.hexdigest()}
+        return description | self._population | {"checksum": digest.hexdigest()}
 
     def array(self, name: str) -> NDArray[Any] | None:
         """The array that a store would have under this name, or None where there is none."""
@@ -168,6 +171,10 @@ class MemoryDataset:
             wanted = f"points below {bounds[0]:,} and classes below {bounds[1]:,}"
             raise DataError(f"filter pairs of {name}", found="other numbers", wanted=wanted)
         return np.asarray(pairs, np.int64)
+
+
+def _as_table(strings: Sequence[str] | StringTable) -> StringTable:
+    return strings if isinstance(strings, StringTable) else StringTable.of(strings)
 
 
 def _table_arrays(name: str, table: SparseTable) -> Iterator[tuple[str, NDArray[Any]]]:

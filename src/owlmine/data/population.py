@@ -18,7 +18,7 @@ from owlmine.data.class_keys import ClassKeys
 from owlmine.data.features import FeaturePlan
 from owlmine.data.ingest import RawSplit
 from owlmine.data.rows import Int64, SparseRows
-from owlmine.data.store_writer import StoreWriter
+from owlmine.data.store_writer import DatasetWriter
 
 Mask = NDArray[np.bool_]
 
@@ -38,7 +38,7 @@ class WrittenSplit:
 
 
 def write_split(
-    writer: StoreWriter,
+    writer: DatasetWriter,
     raw: RawSplit,
     plan: FeaturePlan,
     classes: ClassKeys,
@@ -83,7 +83,7 @@ def write_split(
 class _SplitWriter:
     """The arrays of one split."""
 
-    def __init__(self, writer: StoreWriter, name: str, plan: FeaturePlan, *, weighted: bool) -> None:
+    def __init__(self, writer: DatasetWriter, name: str, plan: FeaturePlan, *, weighted: bool) -> None:
         dense = plan.queries == "dense"
         self.labels = writer.sparse(f"{name}.labels", with_values=weighted)
         self._vectors = writer.array(f"{name}.queries", np.float32, (plan.num_features,)) if dense else None

@@ -48,7 +48,8 @@ class Source:
     format: str
     splits: dict[str, PointReader] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
-    class_names: Path | None = None
+    class_names: Path | Mapping[str, str] | None = None
+    """A file, or names by key."""
     class_features: Path | None = None
     filters: dict[str, Path] = field(default_factory=dict)
 

@@ -1,10 +1,15 @@
-"""Writing a store: in a hidden sibling folder, made visible by one rename when everything is on the disk."""
+"""Writing a dataset, array by array.
+
+A store is written in a hidden sibling folder, made visible by one rename when everything is on the disk. A dataset in
+memory is written by ``python_data.py`` through the same interface.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from owlmine.data.arrays import ArrayWriter
+from owlmine.data.arrays import ArrayWriter, MemoryArray
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import FORMAT_NAME, FORMAT_VERSION, Store, meta_checksum
 from owlmine.errors import OwlmineError
@@ -24,7 +29,7 @@ from owlmine.files import NewFolder, sha256_of
 class SparseWriter:
     """Appends compressed rows under one name: ``NAME.offsets``, ``NAME.indices`` and, if asked for, ``NAME.values``."""
 
-    def __init__(self, writer: StoreWriter, name: str, *, with_values: bool) -> None:
+    def __init__(self, writer: DatasetWriter, name: str, *, with_values: bool) -> None:
         self._offsets = writer.array(f"{name}.offsets", np.int64)
         self._indices = writer.array(f"{name}.indices", np.int32)
         self._values = writer.array(f"{name}.values", np.float32) if with_values else None
@@ -44,7 +49,34 @@ class SparseWriter:
         self.num_entries += len(rows.indices)
 
 
-class StoreWriter:
+class DatasetWriter(ABC):
+    """Arrays by the names that a store has for them."""
+
+    @abstractmethod
+    def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter | MemoryArray:
+        """A new array of the dataset, to be appended to."""
+
+    @abstractmethod
+    def scratch_array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter | MemoryArray:
+        """An array for the time of the writing, to be appended to and then read once."""
+
+    def whole_array(self, name: str, values: NDArray[Any]) -> None:
+        self.array(name, values.dtype, values.shape[1:]).append(values)
+
+    def sparse(self, name: str, *, with_values: bool) -> SparseWriter:
+        return SparseWriter(self, name, with_values=with_values)
+
+    def strings(self, name: str, strings: Iterable[str]) -> None:
+        data, offsets = self.array(f"{name}.bytes", np.uint8), self.array(f"{name}.offsets", np.int64)
+        offsets.append(np.zeros(1, np.int64))
+        for piece in _pieces(strings, 1 << 16):
+            encoded = [string.encode("utf-8") for string in piece]
+            ends = data.num_rows + np.cumsum([len(string) for string in encoded], dtype=np.int64)
+            data.append(np.frombuffer(b"".join(encoded), np.uint8))
+            offsets.append(ends)
+
+
+class StoreWriter(DatasetWriter):
     """A context manager: leaves a finished store at ``out``, or nothing.
 
     ``scratch`` is a folder for intermediate arrays that vanishes with the end of the writing.
@@ -80,24 +112,11 @@ class StoreWriter:
             ) from error
 
     def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
-        """A new array of the store, to be appended to."""
         self._arrays[name] = ArrayWriter(self._folder / f"{name}.npy", dtype, row_shape)
         return self._arrays[name]
 
-    def whole_array(self, name: str, values: NDArray[Any]) -> None:
-        self.array(name, values.dtype, values.shape[1:]).append(values)
-
-    def sparse(self, name: str, *, with_values: bool) -> SparseWriter:
-        return SparseWriter(self, name, with_values=with_values)
-
-    def strings(self, name: str, strings: Iterable[str]) -> None:
-        data, offsets = self.array(f"{name}.bytes", np.uint8), self.array(f"{name}.offsets", np.int64)
-        offsets.append(np.zeros(1, np.int64))
-        for piece in _pieces(strings, 1 << 16):
-            encoded = [string.encode("utf-8") for string in piece]
-            ends = data.num_rows + np.cumsum([len(string) for string in encoded], dtype=np.int64)
-            data.append(np.frombuffer(b"".join(encoded), np.uint8))
-            offsets.append(ends)
+    def scratch_array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
+        return ArrayWriter(self.scratch / f"{name}.npy", dtype, row_shape)
 
     def finish(self, meta: dict[str, Any]) -> Store:
         """Closes every array, writes ``meta.json`` last, and puts the folder in its place."""

@@ -1,7 +1,7 @@
 """The training of one model, in memory: schedule, validation, patience, and where it may be interrupted.
 
-``Watch`` is everything around it: who sees the progress, where checkpoints go, whether somebody asked it to stop. The
-one here keeps nothing; ``run/`` has one with a folder. Neither changes what is learned.
+``Watch`` is everything around it: who sees the progress, where snapshots go, whether somebody asked it to stop. The one
+here saves nothing; ``run/`` has one with a folder. Neither changes what is learned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A training at the end of a step: every tensor, and what else it takes to go on."""
+    """A training at the end of a step: every tensor, and what else it takes to go on.
+
+    The tensors are the training's own memory, to be copied or written before the next step.
+    """
 
     step: int
     tensors: dict[str, Tensor]
@@ -71,10 +74,10 @@ class Best(Protocol):
     record: Record | None
 
     def offer(self, record: Record, tensors: dict[str, Tensor]) -> None:
-        """Keeps the weights if their P@1 is higher. Raises OwlmineError where they cannot be kept."""
+        """Saves the weights if their P@1 is higher. Raises OwlmineError where that fails."""
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Puts the kept weights into these tensors. Raises OwlmineError where they are lost."""
+        """Puts the saved weights into these tensors. Raises OwlmineError where they are lost."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
@@ -97,33 +100,33 @@ class MemoryBest:
             tensor.copy_(self._tensors[name])
 
     def state_dict(self) -> dict[str, Any]:
-        raise AssertionError("a training in memory has no checkpoints")
+        return {"record": self.record, "tensors": self._tensors}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        raise AssertionError("a training in memory has no checkpoints")
+        self.record, self._tensors = state["record"], state["tensors"]
 
 
 class Watch:
-    """What surrounds the training of a model. This one shows progress and keeps nothing."""
+    """What surrounds the training of a model. This one shows progress and saves nothing."""
 
     def __init__(self, reporter: Reporter | None = None) -> None:
         self.reporter = reporter or SilentReporter()
         self.best: Best = MemoryBest()
 
     def restore(self) -> SavedSnapshot | None:
-        """Where an interrupted training goes on."""
+        """The snapshot that training starts from; None: from the beginning."""
         return None
 
     @property
     def stopping(self) -> bool:
-        """Whether somebody has asked for an end."""
+        """Whether somebody has asked the training to stop."""
         return False
 
     def stop(self, where: str) -> None:
-        """Raises what ends an interrupted training; after ``stopping`` was true and a snapshot was saved."""
+        """Ends the training by an exception. Called where ``stopping`` was true and a snapshot has been saved."""
 
     def check(self, where: str) -> None:
-        """Ends the training here if that was asked for: nothing would be lost."""
+        """Stops here if somebody has asked for it: nothing would be lost."""
         if self.stopping:
             self.stop(where)
 
@@ -132,22 +135,22 @@ class Watch:
         return False
 
     def save(self, take: Callable[[], Snapshot]) -> None:
-        """Keeps a snapshot."""
+        """Saves a snapshot, which ``take`` makes."""
 
     def epoch_ended(self, history: list[Record]) -> None:
-        """Called when a line was added to the history, or lines were taken away."""
+        """Called when a line was added to the history, and after a restore, which takes later lines away."""
 
     def figures(self, step: int, figures: dict[str, float]) -> None:
         """Points of curves."""
 
     def advice(self) -> str:
-        """What to say to somebody whose training broke down, besides what was wrong."""
+        """What helps after a breakdown, for the end of the error message."""
         return ""
 
 
 @dataclass(frozen=True, eq=False)
 class DenseFit:
-    """A trained model, and what was seen on the way."""
+    """A trained model and its history."""
 
     model: Retriever
     history: list[Record]
@@ -169,7 +172,7 @@ def train_dense(
 
 
 class DenseTraining:
-    """One model on its way."""
+    """One model and where its training stands."""
 
     def __init__(
         self,
@@ -228,9 +231,7 @@ class DenseTraining:
             self._epoch_loss += loss
             bad = torch.where(~torch.isfinite(loss) & (bad < 0), self.step, bad)
             epoch_ends = self.step % len(self._batches) == 0 or self.step == self.num_steps
-            # Read once: a signal that comes later must find a checkpoint of its own.
-            stopping = self.watch.stopping
-            due = stopping or self.watch.due()
+            due = self.watch.due() or self.watch.stopping
             if not (epoch_ends or due or self.step % _LOOK_EVERY == 0):
                 continue
             if int(bad) >= 0:
@@ -239,7 +240,8 @@ class DenseTraining:
             if epoch_ends:
                 self._look_at_weights()
                 self._epoch_ended(clock)
-            stopping = stopping or self.watch.stopping
+            # Read once: a signal that comes later must find a snapshot of its own.
+            stopping = self.watch.stopping
             # After the last step too: whatever ends the process from here on, nothing is trained again.
             if due or stopping or self._is_over():
                 self._look_at_weights()
@@ -316,7 +318,7 @@ class DenseTraining:
         return self.step == self.num_steps or self._out_of_patience()
 
     def _out_of_patience(self) -> bool:
-        """Whether so many epochs have passed since the best one. From the history alone: a resumed run stops as well."""
+        """Whether so many epochs have passed since the best one. From the history alone: resumed runs stop as well."""
         best = self.watch.best.record
         if not self.settings.patience or best is None:
             return False
@@ -329,7 +331,7 @@ class DenseTraining:
         state = {
             "batches": self._batches.state_dict(),
             "best": self.watch.best.state_dict(),
-            "history": self.history,
+            "history": list(self.history),
             "seconds": self._seconds_before,
             "growth": None if self._growth is None else self._growth.state_dict(),
         }
@@ -348,7 +350,7 @@ class DenseTraining:
         if self._growth is not None:
             self._growth.load_state_dict(saved.state["growth"])
             self._learn.grow(self._growth.size)
-        self.history, self.step = saved.state["history"], saved.step
+        self.history, self.step = list(saved.state["history"]), saved.step
         self._seconds_before = saved.state["seconds"]
         self.watch.epoch_ended(self.history)  # epochs after the snapshot come again
 
@@ -370,7 +372,7 @@ class Step(Protocol):
 
 
 class HostStep:
-    """The plain step, which is handed its points by the host."""
+    """The plain step: the host reads its points."""
 
     def __init__(self, model: Retriever, settings: DenseSettings, split: Split) -> None:
         self._learn, self._split = TrainingStep(model, settings), split
@@ -386,7 +388,7 @@ class HostStep:
 
 
 def choose_step(model: Retriever, settings: DenseSettings, split: Split, explain: Callable[[str], None]) -> Step:
-    """By kernels where the device has them and they can do what the settings ask; ``explain`` is told why not."""
+    """By kernels where the device has them and they can do what the settings ask; else ``explain`` gets the reason."""
     if model.device.type == "cuda" and settings.kernels and have_triton():
         from owlmine.dense.fused_step import FusedStep, why_not_fused  # Triton is an optional part.
 

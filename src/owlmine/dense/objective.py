@@ -13,6 +13,7 @@ batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol, cast
 
 import torch
@@ -183,26 +184,36 @@ def padded_labels(labels: SparseRows, device: torch.device) -> Tensor:
 
 def mines(settings: DenseSettings) -> bool:
     """Whether only the hardest of a pool reach the loss, and not all of it."""
-    return settings.loss == "mined-softmax" or (settings.loss in ("bowl", "powl") and not settings.least_weight)
+    if settings.loss in ("bowl", "powl"):
+        return _rank_weights(settings).tail == 0
+    return settings.loss == "mined-softmax"
 
 
 def check_objective(settings: DenseSettings, *, num_classes: int) -> None:
     """Raises ValueError where the settings do not fit each other, or the classes."""
-    over_all = LOSSES[settings.loss].inputs == "classes"
-    most, start = num_classes - 1, settings.pool_start
-    checks = (
-        ("pool", settings.pool <= most, f"at most {most}, all of {num_classes} classes but the positive"),
-        ("top", settings.top <= settings.pool, f"at most the pool of {settings.pool}"),
-        ("pool_start", not (start and over_all), "none with a loss over all classes"),
-        ("pool_start", not start or mines(settings), "none with a loss in which the whole pool counts"),
-        ("pool_start", not start or start <= settings.pool, f"at most the pool of {settings.pool}"),
-        ("shared_pool", settings.shared_pool or not over_all, "it on with a loss over all classes"),
-        ("shared_pool", settings.shared_pool or mines(settings), "it on with a loss in which the whole pool counts"),
-    )
-    for name, good, wanted in checks:
+    if num_classes < 2:
+        raise ValueError(f"num_classes is {num_classes}; wanted 2 or more")
+    for name, good, wanted in _checks(settings, num_classes):
         if not good:
             value = "off" if name == "shared_pool" else getattr(settings, name)
             raise ValueError(f"{name} is {value}; wanted {wanted}")
+
+
+def _checks(settings: DenseSettings, num_classes: int) -> Iterator[tuple[str, bool, str]]:
+    """One after the other: weights by rank exist only where no more count than the pool has."""
+    most, top, pool, start = num_classes - 1, settings.top, settings.pool, settings.pool_start
+    yield "pool", pool <= most, f"at most {most}, all of {num_classes} classes but the positive"
+    yield "top", top <= pool, f"at most the pool of {pool}"
+    if LOSSES[settings.loss].inputs == "classes":
+        yield "pool_start", start is None, "none with a loss over all classes"
+        yield "shared_pool", settings.shared_pool, "it on with a loss over all classes"
+    elif not mines(settings):
+        yield "pool_start", start is None, "none with a loss in which the whole pool counts"
+        yield "shared_pool", settings.shared_pool, "it on with a loss in which the whole pool counts"
+    if start is not None:
+        yield "pool_start", settings.shared_pool, "none with a pool for each point"
+        yield "pool_start", start <= pool, f"at most the pool of {pool}"
+        yield "pool_start", start >= max(top, 2), f"at least 2, and no fewer than the {top} that count (--top)"
 
 
 def make_objective(settings: DenseSettings, classes: RowTable) -> Objective:
@@ -229,8 +240,8 @@ def make_objective(settings: DenseSettings, classes: RowTable) -> Objective:
 def _pool_objective(settings: DenseSettings, loss: PoolLoss, classes: RowTable) -> Objective:
     kept = settings.top if mines(settings) else None
     if settings.loss in ("bowl", "powl"):
-        weights = _rank_weights(settings)
         assert isinstance(loss, MinedLoss)
+        weights = _rank_weights(settings)
         if kept is not None:
             # Only the kept classes of a mined pool reach the loss.
             kept = len(weights.prefix)

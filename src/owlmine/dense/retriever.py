@@ -32,7 +32,7 @@ class ModelShape:
     depth: int = 1
     """Linear maps behind the table."""
     heads: int = 1
-    """Models side by side, each with its share of the dimension (``join_models``)."""
+    """Models in the ensemble, each with its share of the dimension (``join_models``)."""
 
     def __post_init__(self) -> None:
         for name in ("num_features", "num_classes", "dim", "depth", "heads"):
@@ -138,16 +138,14 @@ class Retriever(nn.Module):
         return hardest(self.encode(queries), self.classes.weight, k)
 
 
-# Several trained models side by side as one: its score is the mean of theirs.
+# An ensemble as one model, whose score is the mean of its members' scores.
 #
-# Each model gives unit vectors. Those of a query beside each other, divided by the root of how many there are, are a
-# unit vector again, and the product with class vectors made likewise is the mean of the models' products:
+# Each member gives unit vectors. The vectors of a query, one after the other and divided by the root of how many there
+# are, make a unit vector again. Its product with class vectors made likewise is the mean of the members' products:
 #
 #     <[q1, q2] / √2, [c1, c2] / √2> = (<q1, c1> + <q2, c2>) / 2
 #
-# So the best classes by the mean score are found like those of any model, exactly and in one search.
-#
-# Shapes: K classes, F features, D dimension of one model, H models.
+# So one exact search finds the best classes by the mean score, as for any model.
 
 
 @torch.no_grad()

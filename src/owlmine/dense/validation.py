@@ -1,9 +1,8 @@
-"""Points to watch a run by, and how well the model does on them."""
+"""Validation points, and how well a model does on them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -17,25 +16,13 @@ _MAX_POINTS = 5_000
 _BLOCK_ROWS = 1024
 
 
-class Chosen(Protocol):
-    """Options that say what to validate on."""
-
-    @property
-    def validation(self) -> float: ...
-    @property
-    def validation_block(self) -> int: ...
-
-
-def validation_part(data: Dataset, options: Chosen) -> ValidationPart:
-    """The same points whatever the seed of the run: runs of several seeds are judged on the same ones, and models that
-    are joined have all left them out."""
-    return ValidationPart(data, share=options.validation, block=options.validation_block)
-
-
 class ValidationPart:
-    """The dev split, or points cut from train; ``train_rows`` are those left to learn from.
+    """The dev split, or points held out from train; ``train_rows`` are those left to learn from.
 
-    ``block``: points of train are cut in runs of so many neighbours. Where neighbours belong together and the test
+    ``seed`` is not that of the training: models of several seeds are judged on the same points, and the members of an
+    ensemble have all left them out.
+
+    ``block``: points of train are held out in runs of so many neighbours. Where neighbours belong together and the test
     split does not share them, single points would have their sisters in train and be found too easily. Raises
     ValueError where a run has more than ``_MAX_POINTS``, or nothing would be left to learn from.
     """
@@ -78,7 +65,7 @@ class ValidationPart:
 
 
 def cutoffs(limit: int) -> list[int]:
-    """The k of P@k that are told, as far as there are so many classes or places."""
+    """The k of the P@k that are shown: those with so many classes or places."""
     return [k for k in (1, 3, 5) if k <= limit]
 
 

@@ -1,1 +1,1 @@
-"""Models judged on labelled data: figures, tables, pictures."""
+"""How good a model is on labelled data: figures, tables, pictures."""

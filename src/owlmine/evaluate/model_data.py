@@ -1,42 +1,45 @@
 """Labelled data in a model's own terms: its vocabulary, its weighting, its class ids.
 
-A store is taken as it is. Files are read with what the model remembers of its training data, so that any labelled
-file can be judged, whatever the options that the training data was converted with.
+A store is used as it is. Files are read with the vocabulary and weighting that the model has, so that it can be
+evaluated on any labelled file, whatever options its training data was converted with.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 import owlmine
 from owlmine.data.companions import write_filter
 from owlmine.data.datasets import SAMPLE, sample_folder
 from owlmine.data.features import FeaturePlan
 from owlmine.data.formats.block import PointReader
-from owlmine.data.formats.tables import Columns
+from owlmine.data.formats.memory import MemoryReader
 from owlmine.data.ingest import Progress, RawSplit
 from owlmine.data.population import WrittenSplit, write_split
-from owlmine.data.sources import Source, find_source
-from owlmine.data.store import Store, is_store
-from owlmine.data.store_writer import StoreWriter
+from owlmine.data.python_data import MemoryWriter
+from owlmine.data.sources import Source
+from owlmine.data.store import Split, Store, is_store
+from owlmine.data.store_writer import DatasetWriter, StoreWriter
 from owlmine.data.text import TokenCounter, TokenOptions
 from owlmine.errors import DataError, OwlmineError
-from owlmine.model.class_index import ClassIndex
-from owlmine.model.example_files import ExampleOptions
-from owlmine.model.predictor import FeatureWords, Predictor
-from owlmine.model.query_files import first_feature
+from owlmine.exchange.labelled import ExampleOptions, check_reader, number_of_first_feature, open_source
 from owlmine.options import option
+from owlmine.rank.class_index import ClassIndex
+from owlmine.rank.predictor import Predictor
+from owlmine.rank.queries import as_sparse
+from owlmine.rank.words import FeatureWords
 
 _DEFAULT_SPLIT = "test"
-_KINDS = {"text": "text", "sparse": "sparse vectors", "dense": "dense vectors"}
 
 
 @dataclass(frozen=True)
 class ReadOptions(ExampleOptions):
-    """How files to judge a model on are read."""
+    """How files to evaluate a model on are read."""
 
     keep_empty: bool = option(False, "Keep points that have no known label or feature, and count them as 0.")
 
@@ -50,11 +53,10 @@ def open_for_model(
     options: ReadOptions | None = None,
     progress: Progress | None = None,
 ) -> tuple[Store, str]:
-    """A store whose features and classes are the model's, and the name of the split to judge.
+    """A store whose features and classes are the model's, and the name of the split to evaluate on.
 
-    ``data`` is a store, a file, a folder of files, or ``sample``. What must be read is written below ``scratch``, one
-    split of it; that store can be thrown away afterwards. ``split`` is ``test`` where nothing is said; a single file is
-    its own split.
+    ``data`` is a store, a file, a folder of files, or ``sample``. One split of files is written below ``scratch`` as a
+    store, which is of no use afterwards. ``split`` is ``test`` by default; a single file is its own split.
     """
     path = sample_folder() if str(data) == SAMPLE else Path(data)
     if is_store(path):
@@ -64,86 +66,92 @@ def open_for_model(
         predictor.check_fits(store)
         return store, split or _DEFAULT_SPLIT
     options = options or ReadOptions()
-    columns = Columns(options.text_column, options.label_column, options.label_separator)
-    source = find_source(path, format=options.format, columns=columns, split_column=options.split_column)
+    source = open_source(path, options)
     if path.is_dir():
         split = split or _DEFAULT_SPLIT
         if split not in source.splits:
             raise OwlmineError(f"{path}: no split {split!r}; it has {', '.join(source.splits)}")
         reader = source.splits[split]
     elif split is not None:
-        raise OwlmineError(f"{path}: is one file, which is judged whole; leave --split {split} out")
+        raise OwlmineError(f"{path}: is one file, which is read whole; leave --split {split} out")
     else:
         split, reader = _DEFAULT_SPLIT, source.splits["train"]
-    _check_kind(predictor, reader)
-    shift = 0
-    if reader.kind == "sparse" and reader.num_features is None:
-        shift = first_feature(source.splits.values(), options.first_feature, predictor.features.weighting)
+    check_reader(predictor, reader)
     with StoreWriter(scratch / "data") as writer:
-        return _write(writer, predictor, source, reader, split, options, shift, progress or (lambda *_: None)), split
-
-
-def _check_kind(predictor: Predictor, reader: PointReader) -> None:
-    if _KINDS[reader.kind] != predictor.takes:
-        raise DataError(reader.source, found=_KINDS[reader.kind], wanted=f"{predictor.takes}, which the model takes")
-    num_features = predictor.retriever.shape.num_features
-    if reader.num_features not in (None, num_features):
-        raise DataError(
-            reader.source,
-            found=f"{reader.num_features:,} features",
-            wanted=f"{num_features:,}, as the model was trained with",
+        points = _Points(
+            predictor,
+            reader,
+            split,
+            shift=number_of_first_feature(predictor, source, reader, options),
+            keep_empty=options.keep_empty,
         )
+        written = points.write(writer, progress or (lambda *_: None))
+        if (filter_file := source.filters.get(split)) is not None and reader is source.splits.get(split):
+            write_filter(writer, filter_file, split, written, points.classes, reader.num_classes)
+        writer.whole_array("classes.counts", np.array(predictor.classes.counts))
+        writer.strings("classes.keys", predictor.classes.keys)
+        points.plan.write(writer)
+        return writer.finish(_meta(points, source, written)), split
 
 
-def _write(
-    writer: StoreWriter,
-    predictor: Predictor,
-    source: Source,
-    reader: PointReader,
-    split: str,
-    options: ReadOptions,
-    shift: int,
-    progress: Progress,
-) -> Store:
-    classes = ClassIndex(predictor.classes.keys)
-    plan = _plan(predictor, shift)
-    raw = RawSplit(split, writer.scratch, dense_width=reader.num_features if reader.kind == "dense" else None)
-    try:
-        raw.read(reader, classes, _token_counter(predictor.features), None, progress)
-    finally:
-        raw.abandon()
-    _check_features(raw, reader, plan)
-    written = write_split(
-        writer,
-        raw,
-        plan,
-        classes,
-        keep_empty=options.keep_empty,
-        class_counts=np.zeros(len(predictor.classes.keys), np.int64),
-    )
-    _check_labels(written, reader)
-    if (filter_file := source.filters.get(split)) is not None and reader is source.splits.get(split):
-        write_filter(writer, filter_file, split, written, classes, reader.num_classes)
-    writer.whole_array("classes.counts", np.array(predictor.classes.counts))
-    writer.strings("classes.keys", predictor.classes.keys)
-    plan.write(writer)
-    return writer.finish(
-        {
-            "written_by": f"owlmine {owlmine.__version__}",
-            "source": {"format": source.format, "files": sorted(file.name for file in source.files)},
-            "queries": plan.queries,
-            "features": plan.num_features,
-            "classes": len(predictor.classes.keys),
-            "weighting": plan.weighting,
-            "keep_empty": options.keep_empty,
-            "splits": {split: written.counts},
-        }
-    )
+def _meta(points: _Points, source: Source, written: WrittenSplit) -> dict[str, Any]:
+    return {
+        "written_by": f"owlmine {owlmine.__version__}",
+        "source": {"format": source.format, "files": sorted(file.name for file in source.files)},
+        "queries": points.plan.queries,
+        "features": points.plan.num_features,
+        "classes": len(points.classes),
+        "weighting": points.plan.weighting,
+        "keep_empty": points.keep_empty,
+        "splits": {points.name: written.counts},
+    }
+
+
+def split_from(predictor: Predictor, X: Any, Y: Any) -> Split:
+    """Points in memory, read as a file of them would be: queries as ``predict`` takes them, labels as ``fit`` does.
+
+    Labels that the model does not have are dropped, and points that are left without a label or a known word.
+    """
+    if predictor.takes == "sparse vectors":
+        rows = as_sparse(X, num_features=predictor.dense.shape.num_features)
+        values = np.ones(len(rows.indices), np.float32) if rows.values is None else rows.values
+        X = csr_array((values, rows.indices, rows.offsets), shape=(len(rows), predictor.dense.shape.num_features))
+    reader = MemoryReader(X, Y, "X", labels_source="Y")
+    check_reader(predictor, reader)
+    writer = MemoryWriter()
+    _Points(predictor, reader, _DEFAULT_SPLIT).write(writer, lambda *_: None)
+    return writer.split(_DEFAULT_SPLIT)
+
+
+class _Points:
+    """Points of one reader, on their way into a split in the model's terms."""
+
+    def __init__(
+        self, predictor: Predictor, reader: PointReader, name: str, *, shift: int = 0, keep_empty: bool = False
+    ) -> None:
+        """``shift`` is taken off every feature number."""
+        self.name, self.keep_empty = name, keep_empty
+        self.classes, self.plan = ClassIndex(predictor.classes.keys), _plan(predictor, shift)
+        self._features, self._reader = predictor.features, reader
+
+    def write(self, writer: DatasetWriter, progress: Progress) -> WrittenSplit:
+        """Raises DataError where features or labels do not fit the model."""
+        dense_width = self._reader.num_features if self._reader.kind == "dense" else None
+        raw = RawSplit(self.name, writer, dense_width=dense_width)
+        try:
+            raw.read(self._reader, self.classes, _token_counter(self._features), None, progress)
+        finally:
+            raw.abandon()
+        _check_features(raw, self._reader, self.plan)
+        no_counts = np.zeros(len(self.classes), np.int64)
+        written = write_split(writer, raw, self.plan, self.classes, keep_empty=self.keep_empty, class_counts=no_counts)
+        _check_labels(written, self._reader)
+        return written
 
 
 def _plan(predictor: Predictor, shift: int) -> FeaturePlan:
     """What the conversion of the training data did to a row."""
-    shape, features = predictor.retriever.shape, predictor.features
+    shape, features = predictor.dense.shape, predictor.features
     if shape.dense:
         return FeaturePlan("dense", shape.num_features, features.weighting)
     renumber = None
@@ -166,9 +174,9 @@ def _plan(predictor: Predictor, shift: int) -> FeaturePlan:
 def _token_counter(features: FeatureWords) -> TokenCounter | None:
     if not features.from_text:
         return None
-    told = features.weighting["text"]
+    text = features.weighting["text"]
     tokens = None if features.vocabulary is None else list(features.vocabulary)
-    counter = TokenCounter(TokenOptions(told["ngrams"], told["hash_bits"]), tokens)
+    counter = TokenCounter(TokenOptions(text["ngrams"], text["hash_bits"]), tokens)
     counter.frozen = True
     return counter
 

@@ -1,18 +1,20 @@
-"""A model judged on a split: exact top k in blocks, metrics gathered on the way.
+"""The figures of a model on a split: exact answers in blocks, metrics gathered on the way.
 
-Shapes: N rows of a block, K classes, P filter pairs.
+Shapes: N rows of a block, K classes, k answers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from owlmine.data.rows import SparseRows
-from owlmine.data.store import Split
+from owlmine.data.store import Batch, Split
 from owlmine.errors import OwlmineError
 from owlmine.metrics.calibration import (
     ReliabilityBin,
@@ -21,21 +23,25 @@ from owlmine.metrics.calibration import (
     reliability_bins,
 )
 from owlmine.metrics.labels import FilterPairs
-from owlmine.metrics.propensity import PropensityConstants, inverse_propensities, propensity_constants
+from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
 from owlmine.metrics.ranking_metrics import FrequencyCuts, RankingMetrics
-from owlmine.model.predictor import ClassWords, Predictor
+from owlmine.rank.predictor import Lift, Predictions, Predictor
+from owlmine.rank.words import ClassWords
 
 DEFAULT_KS = (1, 3, 5, 10)
-# Places whose probabilities are judged: those that people look at.
+# Places whose probabilities are compared with what was right: those that people look at.
 CALIBRATED_PLACES = 5
 _BLOCK_ROWS = 1024
 # Below these the formula of propensities makes no sense (ln N - 1 < 0).
 _LEAST_POINTS = 3
 
+Hits = tuple[NDArray[np.float32], NDArray[np.bool_]]
+"""Probabilities of predictions, and whether each was right."""
+
 
 @dataclass(frozen=True)
 class BinSize:
-    """Classes of a bin, and how many labels of the split are theirs."""
+    """How many classes a bin has, and how many labels of the split are theirs."""
 
     classes: int
     labels: int
@@ -43,17 +49,25 @@ class BinSize:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How far the probabilities of each point's first ``places`` classes can be believed."""
+    """How well the probabilities of each point's first ``places`` classes agree with what was right."""
 
     places: int
     error: float
     """Expected calibration error, in percent points."""
     bins: list[ReliabilityBin]
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; shares in percent."""
+        bins = [
+            {"predictions": one.count, "probability": 100 * one.probability, "right": 100 * one.hits}
+            for one in self.bins
+        ]
+        return {"places": self.places, "error": self.error, "bins": bins}
+
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``figures`` are percentages by name (see ``RankingMetrics.compute``), NaN where there is nothing to judge."""
+    """``figures`` are percentages by name (see ``RankingMetrics.compute``), NaN where nothing could be measured."""
 
     figures: dict[str, float]
     ks: tuple[int, ...]
@@ -63,9 +77,22 @@ class Evaluation:
     bins: dict[str, BinSize]
     cuts: FrequencyCuts
     constants: PropensityConstants | None
-    """None where the model saw too few points for propensities; there is no PSP and no PSnDCG then."""
+    """None where the model saw too few points for propensities; then there is no PSP and no PSnDCG."""
     reliability: Reliability | None = None
     """None where the model has no calibration."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; a figure that is NaN is None."""
+        constants = self.constants
+        return {
+            "points": self.num_points,
+            "points_without_label": self.without_label,
+            "classes": self.num_classes,
+            "propensity": None if constants is None else {"a": constants.a, "b": constants.b},
+            "bins": {name: {"classes": size.classes, "labels": size.labels} for name, size in self.bins.items()},
+            **{name: None if math.isnan(value) else value for name, value in self.figures.items()},
+            "calibration": None if self.reliability is None else self.reliability.to_dict(),
+        }
 
 
 def evaluate_model(
@@ -75,48 +102,42 @@ def evaluate_model(
     ks: Sequence[int] | None = None,
     constants: PropensityConstants | None = None,
     cuts: FrequencyCuts | None = None,
+    tail: float = 0.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Judges ``predictor`` on every point of a split of a store that fits it (``Predictor.check_fits``).
+    """Measures ``predictor`` on every point of a split of a dataset that fits it (``Predictor.check_fits``).
 
-    ks: cut-offs; where none are given, those of 1, 3, 5 and 10 that do not exceed the number of classes.
-    constants: A and B of propensities; where none are given, those known for the name of the training data.
-    progress: called with the points judged so far and all of them.
+    ks: cut-offs; by default those of 1, 3, 5 and 10 that do not exceed the number of classes.
+    constants: A and B of propensities; by default those that were settled in training.
+    tail: lifts rare classes before anything is measured, as in ``Predictor.predict``.
+    progress: called with the points done so far and all of them.
 
     Filter pairs of the split leave labels and ranked lists. Points without labels count as 0.
     """
     classes = predictor.classes
-    num_classes = len(classes.keys)
+    num_classes = len(classes)
     ks = _checked(ks, num_classes)
     if not len(split):
-        raise OwlmineError(f"the {split.name} split has no points; wanted at least one to judge")
+        raise OwlmineError(f"the {split.name} split has no points; wanted at least one to evaluate")
     cuts = cuts or FrequencyCuts()
     constants, weights_K = _propensities(predictor, constants)
     metrics = RankingMetrics(num_classes, ks=ks, inverse_propensities=weights_K, class_counts=classes.counts, cuts=cuts)
     pairs = FilterPairs(split.filter_pairs) if split.filter_pairs is not None else None
-    labels_K, without_label = np.zeros(num_classes, np.int64), 0
-    places = 0 if predictor.calibration is None else min(CALIBRATED_PLACES, num_classes)
-    judged: list[tuple[NDArray[np.float32], NDArray[np.bool_]]] = []
-    start = 0
+    places = 0 if predictor.record.calibration is None else min(CALIBRATED_PLACES, num_classes)
+    labels_K, without_label, done = np.zeros(num_classes, np.int64), 0, 0
+    hits: list[Hits] = []
     for batch in split.blocks(_BLOCK_ROWS):
-        own = None if pairs is None else pairs.in_rows(start, start + len(batch))
-        depth = min(max(*ks, places) + _most_pairs(own), num_classes)
-        _, ids_ND, probabilities_ND = predictor.top_with_probabilities(batch.queries, depth)
-        metrics.update(ids_ND, batch.labels, filter_pairs=own)
-        if probabilities_ND is not None:
-            if isinstance(batch.queries, SparseRows):
-                # Nothing is predicted for a query without features.
-                ids_ND = np.where(batch.queries.counts[:, None] > 0, ids_ND, -1)
-            judged.append(
-                judged_predictions(
-                    ids_ND, probabilities_ND, batch.labels, k=places, num_classes=num_classes, filter_pairs=own
-                )
-            )
+        own_pairs = None if pairs is None else pairs.in_rows(done, done + len(batch))
+        depth = min(max(*ks, places) + _most_pairs(own_pairs), num_classes)
+        answers = predictor.answer(batch.queries, depth, lift=Lift(tail, constants))
+        metrics.update(answers.ids_Nk, batch.labels, filter_pairs=own_pairs)
+        if answers.probabilities_Nk is not None:
+            hits.append(_hits(answers, batch, own_pairs, places=places, num_classes=num_classes))
         np.add.at(labels_K, batch.labels.indices, 1)
         without_label += int((batch.labels.counts == 0).sum())
-        start += len(batch)
+        done += len(batch)
         if progress is not None:
-            progress(start, len(split))
+            progress(done, len(split))
     return Evaluation(
         metrics.compute(),
         ks,
@@ -126,25 +147,25 @@ def evaluate_model(
         _bins(classes, labels_K, cuts),
         cuts,
         constants,
-        _reliability(judged, places),
+        _reliability(hits, places),
     )
 
 
-def known_constants(*names: str | None) -> PropensityConstants:
-    """The constants of the first dataset name that has constants of its own; the usual ones where none has."""
-    usual = PropensityConstants()
-    for name in names:
-        # A store or folder may be called NAME or NAME.store.
-        for spelling in (name or "", (name or "").rpartition(".")[0]):
-            if (found := propensity_constants(spelling)) != usual:
-                return found
-    return usual
+def _hits(answers: Predictions, batch: Batch, pairs: FilterPairs | None, *, places: int, num_classes: int) -> Hits:
+    """Of the first ``places`` answers of each query that has features: nothing is predicted for one without."""
+    ids_Nk, probabilities_Nk = answers.ids_Nk, answers.probabilities_Nk
+    assert probabilities_Nk is not None
+    if isinstance(batch.queries, SparseRows):
+        ids_Nk = np.where(batch.queries.counts[:, None] > 0, ids_Nk, -1)
+    return judged_predictions(
+        ids_Nk, probabilities_Nk, batch.labels, k=places, num_classes=num_classes, filter_pairs=pairs
+    )
 
 
-def _reliability(judged: list[tuple[NDArray[np.float32], NDArray[np.bool_]]], places: int) -> Reliability | None:
-    if not sum(len(hits) for _, hits in judged):
+def _reliability(parts: list[Hits], places: int) -> Reliability | None:
+    if not sum(len(hits) for _, hits in parts):
         return None
-    probabilities, hits = (np.concatenate(parts) for parts in zip(*judged, strict=True))
+    probabilities, hits = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     error = 100.0 * expected_calibration_error(probabilities, hits)
     return Reliability(places, error, reliability_bins(probabilities, hits))
 
@@ -159,11 +180,11 @@ def _checked(ks: Sequence[int] | None, num_classes: int) -> tuple[int, ...]:
 
 def _propensities(
     predictor: Predictor, constants: PropensityConstants | None
-) -> tuple[PropensityConstants | None, np.ndarray[tuple[int], np.dtype[np.float64]] | None]:
+) -> tuple[PropensityConstants | None, NDArray[np.float64] | None]:
     classes = predictor.classes
     if classes.num_points < _LEAST_POINTS:
         return None, None
-    constants = constants or known_constants(predictor.config.get("data", {}).get("name"))
+    constants = constants or predictor.record.propensity
     return constants, inverse_propensities(classes.counts, classes.num_points, constants=constants)
 
 
@@ -172,9 +193,7 @@ def _most_pairs(pairs: FilterPairs | None) -> int:
     return 0 if pairs is None or not len(pairs) else int(np.bincount(pairs.rows).max())
 
 
-def _bins(
-    classes: ClassWords, labels_K: np.ndarray[tuple[int], np.dtype[np.int64]], cuts: FrequencyCuts
-) -> dict[str, BinSize]:
+def _bins(classes: ClassWords, labels_K: NDArray[np.int64], cuts: FrequencyCuts) -> dict[str, BinSize]:
     return {
         name: BinSize(int(mask_K.sum()), int(labels_K[mask_K].sum()))
         for name, mask_K in cuts.masks(classes.counts).items()

@@ -1,4 +1,4 @@
-"""An evaluation as a picture: quality by k, what precision is made of, recall of head, torso and tail; and, where the
+"""An evaluation as a picture: quality by k, precision by kind of class, recall of head, torso and tail; and, where the
 model gives probabilities, how often they were right."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LINES = {"P": "#1f4e79", "R": "#b3541e", "nDCG": "#4f9d8f", "PSP": "#7b5ea7", "
 
 
 def plot_evaluation(evaluation: Evaluation, path: str | Path, *, title: str) -> None:
-    """Draws the panels into a file whose ending tells the format (png, pdf, svg)."""
+    """Draws the panels into a file. Its ending sets the format (png, pdf, svg)."""
     from matplotlib.figure import Figure
 
     reliability = evaluation.reliability
@@ -43,7 +43,7 @@ def _draw_quality(axes: Axes, evaluation: Evaluation) -> None:
     for name, color in _LINES.items():
         values = [evaluation.figures.get(f"{name}@{k}", math.nan) for k in evaluation.ks]
         if not all(map(math.isnan, values)):
-            # PSP and PSnDCG lie close together: the upper of the two lets the lower be seen.
+            # PSP and PSnDCG lie close together: the dashes of one let the other be seen.
             style = "o--" if name == "PSnDCG" else "o-"
             axes.plot(places, values, style, color=color, label=name, linewidth=2, markersize=5)
     axes.set(title="Quality by k", ylabel="percent", ylim=(0, None))
@@ -67,7 +67,7 @@ def _draw_precision(axes: Axes, evaluation: Evaluation) -> None:
         bottoms = [low + height for low, height in zip(bottoms, heights, strict=True)]
     for place, top in enumerate(bottoms):
         axes.annotate(f"{top:.1f}", (place, top), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=9)
-    axes.set(title="Whose hits make P@k", ylabel="P@k, percent", ylim=(0, max(*bottoms, 1.0) * 1.35))
+    axes.set(title="P@k by kind of class", ylabel="P@k, percent", ylim=(0, max(*bottoms, 1.0) * 1.35))
     axes.legend(frameon=False, fontsize=9, loc="upper right", reverse=True)
 
 
@@ -86,7 +86,7 @@ def _draw_recall(axes: Axes, evaluation: Evaluation) -> None:
 
 def _draw_reliability(axes: Axes, reliability: Reliability) -> None:
     bins = reliability.bins
-    axes.plot([0, 100], [0, 100], "--", color="#8a8a8a", linewidth=1, label="as it should be")
+    axes.plot([0, 100], [0, 100], "--", color="#8a8a8a", linewidth=1, label="perfectly calibrated")
     for one in bins:
         axes.plot([100 * one.probability] * 2, [100 * one.probability, 100 * one.hits], color="#d9822b", linewidth=2)
     axes.plot(
@@ -99,7 +99,7 @@ def _draw_reliability(axes: Axes, reliability: Reliability) -> None:
     )
     axes.set(
         title=f"Probabilities: {reliability.error:.1f} points off, top {reliability.places}",
-        xlabel="mean probability told, percent",
+        xlabel="mean predicted probability, percent",
         ylabel="right, percent",
         xlim=(0, 100),
         ylim=(0, 100),

@@ -1,4 +1,4 @@
-"""Queries answered block by block, and answers written as people and programs read them."""
+"""Queries answered block by block, and answers written as JSON, CSV or a new file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from owlmine.data.rows import SparseRows
+from owlmine.data.rows import Int64, SparseRows
 from owlmine.errors import OwlmineError
+from owlmine.exchange.queries import QueryBlock
 from owlmine.files import check_new_file, whole_file
-from owlmine.model.predictor import Prediction, Predictor
-from owlmine.model.query_files import QueryBlock
+from owlmine.rank.predictor import Lift, Prediction, Predictor
 
-# Answers are Python objects: so many queries are answered, written and forgotten at once, and fewer where each has so
-# many classes that more answers than these (some 100 MiB) would be held.
+# Answers are Python objects, so only those of one block are in memory: of this many queries, or of fewer where they
+# would have more answers than this (some 100 MiB).
 _BLOCK_ROWS = 1024
 _BLOCK_ANSWERS = 1 << 18
 
@@ -33,7 +33,7 @@ class Answer:
     number: int
     """Of the query, from 0."""
     id: Any
-    """What its table calls it; None where there is no such column."""
+    """The query's id in its table; None where there is no such column."""
     text: str | None
     classes: list[Prediction]
     known: bool = True
@@ -51,25 +51,29 @@ def answer(
     blocks: Iterable[QueryBlock],
     k: int,
     *,
-    among: NDArray[np.int64] | None = None,
+    among: Int64 | None = None,
     at_least: float = 0.0,
+    tail: float = 0.0,
 ) -> Iterator[AnswerBlock]:
     """The ``k`` best classes of every query, of all classes or of those in ``among``.
 
-    Classes of a probability below ``at_least`` are left out; the model must have a calibration for that.
+    Classes of a probability below ``at_least`` are left out. ``tail`` lifts rare classes: 0 is best for P@k, 1 for
+    PSP@k. Both need a model with probabilities.
     """
+    lift = Lift(tail)
     if not 0 <= at_least <= 1:
         raise OwlmineError(f"a probability of at least {at_least} was asked for; wanted one from 0 to 1")
-    if at_least and predictor.calibration is None:
-        raise OwlmineError("the model has no calibration, so no probabilities; train it with validation points")
-    available = len(predictor.classes.keys) if among is None else len(np.unique(among))
+    if (at_least or tail) and predictor.record.calibration is None:
+        what = "a least probability" if at_least else "lifting rare classes"
+        raise OwlmineError(f"{what} was asked for and the model has no probabilities; train it with validation points")
+    available = len(predictor.classes) if among is None else len(np.unique(among))
     if not 1 <= k <= available:
         raise OwlmineError(f"{k} classes were asked for; there are {available:,} to choose from")
-    return _answered(predictor, blocks, k, among, at_least)
+    return _answered(predictor, blocks, k, among, at_least, lift)
 
 
 def _answered(
-    predictor: Predictor, blocks: Iterable[QueryBlock], k: int, among: NDArray[np.int64] | None, at_least: float
+    predictor: Predictor, blocks: Iterable[QueryBlock], k: int, among: Int64 | None, at_least: float, lift: Lift
 ) -> Iterator[AnswerBlock]:
     number, num_rows = 0, min(_BLOCK_ROWS, max(_BLOCK_ANSWERS // k, 1))
     for block in blocks:
@@ -78,7 +82,7 @@ def _answered(
             ids = [None] * len(queries) if block.ids is None else block.ids[start : start + num_rows]
             texts: Sequence[str | None] = queries if isinstance(queries, list) else [None] * len(queries)
             features: Any = queries if block.prepared else predictor.prepare(queries)
-            found = predictor.name(*predictor.top_with_probabilities(features, k, among=among))
+            found = predictor.name(predictor.answer(features, k, among=among, lift=lift))
             if at_least:
                 found = [_probable(classes, at_least) for classes in found]
             known = _known(features)
@@ -119,9 +123,9 @@ def _as_json(answer: Answer) -> dict[str, Any]:
 
 
 def csv_lines(answers: Sequence[Answer], *, probabilities: bool = False) -> str:
-    """A line per query and class; with a header before the very first query.
+    """A line per query and class, with a header before the very first query.
 
-    ``probabilities``: whether there is a column for them, which answers cannot tell where the first have no classes.
+    ``probabilities``: whether there is a column for them. The answers do not show that where the first have no classes.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -148,7 +152,7 @@ def shown_probability(probability: float) -> float:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[str]]:
-    """A text file that appears whole, when everything has been written, or not at all; it must not exist."""
+    """A text file that appears when everything has been written, whole, or not at all; it must not exist."""
     check_new_file(path)
     try:
         with whole_file(path, replace=False) as file:

@@ -1,22 +1,27 @@
-"""Examples of classes that a model does not have, out of labelled files or a store; and names of such classes."""
+"""Labelled data in a model's own terms, from files, a store or memory; and files with names of classes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
 
 from owlmine.data.formats.block import Block, Notes, PointReader, RowLabels
+from owlmine.data.formats.memory import MemoryReader
 from owlmine.data.formats.tables import Columns
 from owlmine.data.rows import SparseRows
-from owlmine.data.sources import FORMATS, find_source
+from owlmine.data.sources import FORMATS, Source, find_source
 from owlmine.data.store import Store, is_store
 from owlmine.data.streams import text_lines
 from owlmine.errors import DataError, OwlmineError, excerpt
-from owlmine.model.examples import Examples, Gathering
-from owlmine.model.predictor import Predictor
-from owlmine.model.query_files import FIRST_FEATURES, first_feature
+from owlmine.exchange.queries import FIRST_FEATURES, check_kind, check_width, first_feature, shifted
 from owlmine.options import option
+from owlmine.rank.predictor import Predictor
+from owlmine.rank.queries import as_sparse
 
 _DEFAULT_SPLIT = "train"
 _KINDS = {"text": "text", "sparse": "sparse vectors", "dense": "dense vectors"}
@@ -24,12 +29,12 @@ _KINDS = {"text": "text", "sparse": "sparse vectors", "dense": "dense vectors"}
 
 @dataclass(frozen=True)
 class ExampleOptions:
-    """How labelled files are read. How text and counts become features is the model's affair."""
+    """How labelled files are read. How text and counts become features, the model knows."""
 
     format: str = option("auto", f"Format of the files: {', '.join(FORMATS)}.")
-    text_column: str | None = option(None, "Tables: the column with the text; several, parted by commas, are joined.")
+    text_column: str | None = option(None, "Tables: the column with the text, or several joined, separated by commas.")
     label_column: str | None = option(None, "Tables: the column with the labels.")
-    label_separator: str = option(";", "Tables: what parts the labels inside a cell of text.")
+    label_separator: str = option(";", "Tables: what separates the labels inside a cell of text.")
     split_column: int = option(0, "Split-index files: which column (from 0) lists the split.")
     first_feature: str = option("auto", "svmlight: the number of the first feature (auto: as in training).")
 
@@ -45,46 +50,74 @@ class ExampleOptions:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; wanted {wanted}")
 
 
-def read_examples(
+@dataclass(frozen=True)
+class LabelledData:
+    """Points with labels, a block at a time."""
+
+    blocks: Iterator[Block]
+    """Queries as the model's features, and keys of classes that the model may not have."""
+    names: dict[str, str]
+    """Names of classes by key, as a store has them."""
+
+
+def open_labelled(
     predictor: Predictor, path: Path, *, options: ExampleOptions | None = None, split: str | None = None
-) -> Examples:
-    """The examples in a file, or in a split (``train`` where nothing is said) of a folder of files or of a store."""
-    gathering, names = Gathering(predictor), dict[str, str]()
-    if is_store(path):
-        if options not in (None, ExampleOptions()):
-            raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
-        store = Store.open(path, verify=True)
-        predictor.check_features_fit(store)
-        keys, names = list(store.class_keys), dict(zip(store.class_keys, store.class_names, strict=True))
-        for batch in store[split or _DEFAULT_SPLIT].blocks():
-            words = [keys[number] for number in batch.labels.indices.tolist()]
-            gathering.add(batch.queries, RowLabels(batch.labels.offsets, words))
-    else:
-        for block in _blocks(predictor, path, options or ExampleOptions(), split):
-            gathering.add(block.queries, block.labels)
-    return gathering.finish(names, source=path)
+) -> LabelledData:
+    """The points of a file, or of a split (``train`` by default) of a folder of files or of a store."""
+    if not is_store(path):
+        return LabelledData(_file_blocks(predictor, path, options or ExampleOptions(), split), {})
+    if options not in (None, ExampleOptions()):
+        raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
+    store = Store.open(path, verify=True)
+    predictor.check_features_fit(store)
+    names = dict(zip(store.class_keys, store.class_names, strict=True))
+    return LabelledData(_store_blocks(store, split or _DEFAULT_SPLIT), names)
 
 
-def _blocks(predictor: Predictor, path: Path, options: ExampleOptions, split: str | None) -> Iterator[Block]:
-    """Blocks of the files' points, their queries prepared."""
-    columns = Columns(options.text_column, options.label_column, options.label_separator)
-    source = find_source(path, format=options.format, columns=columns, split_column=options.split_column)
+def _store_blocks(store: Store, split: str) -> Iterator[Block]:
+    keys, chosen, done = list(store.class_keys), store[split], 0
+    for batch in chosen.blocks():
+        done += len(batch)
+        words = [keys[number] for number in batch.labels.indices.tolist()]
+        yield Block(batch.queries, RowLabels(batch.labels.offsets, words), done / len(chosen))
+
+
+def _file_blocks(predictor: Predictor, path: Path, options: ExampleOptions, split: str | None) -> Iterator[Block]:
+    source = open_source(path, options)
     if split is not None and not path.is_dir():
         raise OwlmineError(f"{path}: is one file, which is read whole; leave --split {split} out")
     split = split or _DEFAULT_SPLIT
     if split not in source.splits:
         raise OwlmineError(f"{path}: no split {split!r}; it has {', '.join(source.splits)}")
     reader = source.splits[split]
-    _check_fits(predictor, reader)
-    shift = 0
-    if reader.kind == "sparse" and reader.num_features is None:
-        shift = first_feature(source.splits.values(), options.first_feature, predictor.features.weighting)
+    check_reader(predictor, reader)
+    return _prepared(predictor, reader, number_of_first_feature(predictor, source, reader, options))
+
+
+def labelled_in_memory(predictor: Predictor, X: Any, Y: Any) -> LabelledData:
+    """``X``: queries as ``predict`` takes them; ``Y``: labels as ``fit`` takes them."""
+    reader = memory_reader(predictor, X, Y)
+    return LabelledData(_prepared(predictor, reader, 0), {})
+
+
+def memory_reader(predictor: Predictor, X: Any, Y: Any) -> MemoryReader:
+    """Points in memory, read as those of a file are. DataError where they do not fit the model."""
+    if predictor.takes == "sparse vectors":
+        num_features = predictor.dense.shape.num_features
+        rows = as_sparse(X, num_features=num_features)
+        values = np.ones(len(rows.indices), np.float32) if rows.values is None else rows.values
+        X = csr_array((values, rows.indices, rows.offsets), shape=(len(rows), num_features))
+    reader = MemoryReader(X, Y, "X", labels_source="Y")
+    check_reader(predictor, reader)
+    return reader
+
+
+def _prepared(predictor: Predictor, reader: PointReader, shift: int) -> Iterator[Block]:
+    """``shift`` is the number of the first feature."""
     for block in reader.blocks(Notes()):
         queries = block.queries
         if isinstance(queries, SparseRows):
-            if shift and len(queries.indices) and int(queries.indices.min()) < shift:
-                raise DataError(reader.source, found="feature 0", wanted="features from 1, as --first-feature says")
-            queries = SparseRows(queries.offsets, queries.indices - shift, queries.values)
+            queries = shifted(queries, shift, reader.source)
         try:
             prepared = predictor.prepare(queries)
         except OwlmineError as error:
@@ -92,12 +125,23 @@ def _blocks(predictor: Predictor, path: Path, options: ExampleOptions, split: st
         yield Block(prepared, block.labels, block.progress)
 
 
-def _check_fits(predictor: Predictor, reader: PointReader) -> None:
-    if _KINDS[reader.kind] != predictor.takes:
-        raise DataError(reader.source, found=_KINDS[reader.kind], wanted=f"{predictor.takes}, which the model takes")
-    if reader.num_features not in (None, num_features := predictor.retriever.shape.num_features):
-        found = f"{reader.num_features:,} features"
-        raise DataError(reader.source, found=found, wanted=f"{num_features:,}, as the model was trained with")
+def open_source(path: Path, options: ExampleOptions) -> Source:
+    """The files, and how to read them."""
+    columns = Columns(options.text_column, options.label_column, options.label_separator)
+    return find_source(path, format=options.format, columns=columns, split_column=options.split_column)
+
+
+def check_reader(predictor: Predictor, reader: PointReader) -> None:
+    """DataError unless the points are of the kind and width that the model takes."""
+    check_kind(reader.source, _KINDS[reader.kind], predictor)
+    check_width(reader.source, reader.num_features, predictor)
+
+
+def number_of_first_feature(predictor: Predictor, source: Source, reader: PointReader, options: ExampleOptions) -> int:
+    """0 unless the points are sparse vectors of svmlight files, whose features may begin with 1."""
+    if reader.kind != "sparse" or reader.num_features is not None:
+        return 0
+    return first_feature(source.splits.values(), options.first_feature, predictor.features.weighting)
 
 
 def read_names(path: Path) -> dict[str, str]:

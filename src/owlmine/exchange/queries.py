@@ -1,7 +1,8 @@
-"""Queries without labels, out of whatever people have them in: lines, tables, vectors, a store."""
+"""Queries without labels, from whatever holds them: lines of text, tables, vectors, a store, standard input."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,18 +12,19 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from owlmine.data.formats import tables
 from owlmine.data.formats.array_files import NpzMatrix, dense_queries
-from owlmine.data.formats.block import Notes, PointReader, Queries
+from owlmine.data.formats.block import BadCellError, Notes, PointReader, Queries, text_of
 from owlmine.data.formats.sparse_files import LabelledReader, MatrixFile, SvmlightReader
 from owlmine.data.formats.tables import line_texts
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Store, is_store
 from owlmine.data.streams import ArrivingLines, ByteSource, LineSource, decoded_lines, line_blocks, plain_name
 from owlmine.errors import DataError, OwlmineError
-from owlmine.model.predictor import Predictor
-from owlmine.model.query_tables import DEFAULT_ID, table_queries
 from owlmine.options import option
+from owlmine.rank.predictor import Predictor
 
+DEFAULT_ID = "id"
 FIRST_FEATURES = ("auto", "0", "1")
 STANDARD_INPUT = "standard input"
 _TABLES = ("jsonl", "csv", "tsv", "parquet")
@@ -35,7 +37,8 @@ _SUFFIXES = {"json": "jsonl", "ndjson": "jsonl", "svm": "svmlight", "libsvm": "s
 _SUFFIXES |= {name: name for name in _TAKES if name not in ("text", "xmc")}
 # The first bytes of a file of sparse vectors: two or three numbers, then a line with number:value in it.
 _SPARSE_TEXT = re.compile(rb"\d+[ \t]+\d+([ \t]+\d+)?[ \t]*\r?\n[\d, \t]*\d+:[-+.\deE]")
-_BLOCK_ROWS = 1024
+# A block has no more rows than these, and ends where its texts have so many characters.
+_BLOCK_ROWS, _BLOCK_CHARS = 1024, 1 << 22
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ class QueryOptions:
     """How files of queries are read."""
 
     input_format: str = option("auto", f"Format of INPUT: {', '.join(QUERY_FORMATS)}.")
-    text_column: str | None = option(None, "Tables: the column with the text; several, parted by commas, are joined.")
-    id_column: str = option(DEFAULT_ID, "Tables: the column whose value is passed through, where there is one.")
+    text_column: str | None = option(None, "Tables: the column with the text, or several joined, separated by commas.")
+    id_column: str = option(DEFAULT_ID, "Tables: the column to copy into the answers, where there is one.")
     first_feature: str = option("auto", "svmlight: the number of the first feature (auto: as in training).")
 
     def __post_init__(self) -> None:
@@ -63,17 +66,17 @@ class QueryBlock:
 
     queries: Queries
     ids: list[Any] | None = None
-    """What the table calls each query."""
+    """The table's id of each query."""
     progress: float = 0.0
     """How much of the source has been read, 0 to 1."""
     prepared: bool = False
-    """Whether the queries are the model's features already, out of a store."""
+    """Whether the queries are the model's features already, as those of a store are."""
 
 
 def open_queries(
     predictor: Predictor, path: Path, *, options: QueryOptions | None = None, split: str | None = None
 ) -> Iterator[QueryBlock]:
-    """The queries of a file, or of a split (``test`` where nothing is said) of a store, in blocks of bounded size."""
+    """The queries of a file, or of a split (``test`` by default) of a store, in blocks of bounded size."""
     options = options or QueryOptions()
     if is_store(path):
         if options != QueryOptions():
@@ -87,7 +90,7 @@ def open_queries(
         raise DataError(path, found="a folder that is no store", wanted="a file of queries, or a store")
     if not path.exists():
         raise DataError(path, found="no such file", wanted="queries, or - for standard input")
-    name = options.input_format if options.input_format != "auto" else _recognised(path, predictor)
+    name = options.input_format if options.input_format != "auto" else _format_of(path, predictor)
     _check(path, name, predictor, options)
     if name in _TABLES:
         return _table_blocks(path, name, options)
@@ -95,8 +98,7 @@ def open_queries(
         return (QueryBlock(part, progress=done) for part, done in line_texts(path).parts(Notes()))
     if name == "npy":
         vectors = dense_queries(path)
-        assert vectors.num_features is not None
-        _check_width(path, vectors.num_features, predictor)
+        check_width(path, vectors.num_features, predictor)
         return (QueryBlock(part, progress=done) for part, done in vectors.parts(Notes()))
     return _sparse_blocks(path, name, predictor, options)
 
@@ -104,9 +106,9 @@ def open_queries(
 def standard_input(
     predictor: Predictor, stream: BinaryIO, *, options: QueryOptions | None = None
 ) -> Iterator[QueryBlock]:
-    """Queries in blocks of what has arrived: a line that somebody types is answered at once.
+    """Queries in blocks of what has arrived, so that a line that somebody types is answered at once.
 
-    ``input_format`` auto is a text per line: what is still to come cannot be looked at.
+    ``input_format`` auto means a text per line: the format of what has not arrived cannot be recognised.
     """
     options = options or QueryOptions()
     name = "text" if options.input_format == "auto" else options.input_format
@@ -128,8 +130,7 @@ def standard_input(
 
 
 def _check(source: LineSource, name: str, predictor: Predictor, options: QueryOptions) -> None:
-    if _TAKES[name] != predictor.takes:
-        raise DataError(source, found=_TAKES[name], wanted=f"{predictor.takes}, which the model takes")
+    check_kind(source, _TAKES[name], predictor)
     given = {"--text-column": options.text_column, "--id-column": options.id_column}
     for option_name, column in given.items():
         if name not in _TABLES and column not in (None, DEFAULT_ID):
@@ -138,15 +139,68 @@ def _check(source: LineSource, name: str, predictor: Predictor, options: QueryOp
             raise DataError(source, found=f"{option_name} {column} for {name}, which has no columns", wanted=wanted)
 
 
+def check_kind(source: object, found: str, predictor: Predictor) -> None:
+    """``found``: text, sparse vectors or dense vectors."""
+    if found != predictor.takes:
+        raise DataError(source, found=found, wanted=f"{predictor.takes}, which the model takes")
+
+
+def check_width(source: object, num_features: int | None, predictor: Predictor) -> None:
+    """``num_features``: None where the source does not say."""
+    wanted = predictor.dense.shape.num_features
+    if num_features not in (None, wanted):
+        raise DataError(source, found=f"{num_features:,} features", wanted=f"{wanted:,}, as the model was trained with")
+
+
 def _table_blocks(source: LineSource, name: str, options: QueryOptions) -> Iterator[QueryBlock]:
-    rows = table_queries(source, name, text_column=options.text_column, id_column=options.id_column)
-    return (QueryBlock(texts, ids, done) for texts, ids, done in rows)
+    """Texts and ids by the rules for tables with labels. A column ``id`` may be missing, another ``id_column`` may not.
+
+    Rows that are still arriving come in blocks of those that are there.
+    """
+    # The readers look for the id in place of the labels, which queries do not have.
+    columns = tables.Columns(options.text_column, options.id_column)
+    if name in ("csv", "tsv"):
+        table = tables.delimited(source, columns, "," if name == "csv" else "\t")
+    elif name == "jsonl":
+        table = tables.json_lines(source, columns)
+    else:
+        assert isinstance(source, Path)
+        table = tables.parquet(source, columns)
+    return _text_blocks(table, options.id_column, source if isinstance(source, ArrivingLines) else None)
+
+
+def _text_blocks(table: tables.TableReader, id_column: str, arriving: ArrivingLines | None) -> Iterator[QueryBlock]:
+    texts, ids, num_chars = list[str](), list[Any](), 0
+    text_columns: tuple[str, ...] = ()
+    for number, cells, progress in table.rows(Notes()):
+        text_columns = text_columns or table.text_columns(cells, number)
+        if id_column not in cells and id_column != DEFAULT_ID:
+            raise table.error(number, f"columns {', '.join(map(repr, cells))}", f"a column {id_column!r}")
+        try:
+            texts.append(" ".join(text_of(cells, column) for column in text_columns))
+        except BadCellError as error:
+            raise table.error(number, error.found, error.wanted) from None
+        ids.append(_as_json(cells.get(id_column)))
+        num_chars += len(texts[-1])
+        all_there = arriving is not None and arriving.caught_up
+        if len(texts) == _BLOCK_ROWS or num_chars > _BLOCK_CHARS or all_there:
+            yield QueryBlock(texts, ids, progress)
+            texts, ids, num_chars = [], [], 0
+    if texts:
+        yield QueryBlock(texts, ids, 1.0)
+
+
+def _as_json(value: Any) -> Any:
+    """An id as JSON can hold it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _arriving_points(reader: SvmlightReader, predictor: Predictor, options: QueryOptions) -> Iterator[QueryBlock]:
-    """Read once: the number of the first feature must be known."""
+    """They can be read only once, so the number of the first feature must be known."""
     if options.first_feature == "auto" and "first_feature" not in predictor.features.weighting:
-        wanted = "--first-feature 0 or 1, which cannot be told before all has arrived"
+        wanted = "--first-feature 0 or 1, which is not known before all lines have arrived"
         raise DataError(STANDARD_INPUT, found="svmlight", wanted=wanted)
     shift = first_feature([], options.first_feature, predictor.features.weighting)
     for block in reader.blocks(Notes()):
@@ -155,7 +209,7 @@ def _arriving_points(reader: SvmlightReader, predictor: Predictor, options: Quer
 
 def first_feature(readers: Iterable[PointReader], choice: str, weighting: dict[str, Any]) -> int:
     """The number of the first feature in svmlight files: as in the training data where those were svmlight too;
-    otherwise 1, unless somewhere a feature 0 occurs."""
+    otherwise 1, unless there is a feature 0 somewhere."""
     if choice != "auto":
         return int(choice)
     if "first_feature" in weighting:
@@ -168,8 +222,8 @@ def first_feature(readers: Iterable[PointReader], choice: str, weighting: dict[s
     return 1
 
 
-def _recognised(path: Path, predictor: Predictor) -> str:
-    """By the file's name; what may hold text or vectors, by its content and by what the model takes."""
+def _format_of(path: Path, predictor: Predictor) -> str:
+    """By the file's name. Where that may hold text or vectors: by its content, and by what the model takes."""
     suffix = plain_name(path).rpartition(".")[2].lower()
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
@@ -177,7 +231,7 @@ def _recognised(path: Path, predictor: Predictor) -> str:
         head = file.read(1 << 12)
     if _SPARSE_TEXT.match(head):
         return "xmc"
-    # A file of vectors without a single entry looks like text; the reader words what is wrong with it.
+    # A file of vectors without a single entry looks like text; the reader says what is wrong with it.
     numbers = re.match(rb"\s*\d+(\s+\d+)+\s*\n", head) is not None
     return "xmc" if predictor.takes == "sparse vectors" and numbers else "text"
 
@@ -192,18 +246,18 @@ def _stored(store: Store, split: str) -> Iterator[QueryBlock]:
 def _sparse_blocks(path: Path, name: str, predictor: Predictor, options: QueryOptions) -> Iterator[QueryBlock]:
     if name == "npz" or (name == "xmc" and _header_length(path) == 2):
         matrix = NpzMatrix(path) if name == "npz" else MatrixFile.open(path)
-        _check_width(path, matrix.num_columns, predictor)
+        check_width(path, matrix.num_columns, predictor)
         return (QueryBlock(part, progress=done) for part, done in matrix.parts(Notes()))
     if name == "xmc":
         labelled = LabelledReader(path)
-        _check_width(path, labelled.num_features, predictor)
+        check_width(path, labelled.num_features, predictor)
         return _points(labelled, shift=0)
     reader = SvmlightReader(path)
     return _points(reader, shift=first_feature([reader], options.first_feature, predictor.features.weighting))
 
 
 def _points(reader: LabelledReader | SvmlightReader, *, shift: int) -> Iterator[QueryBlock]:
-    """The queries of labelled points. Which blank lines are none, such a reader knows at the end: it reads twice."""
+    """The queries of labelled points. They are read twice: which blank lines are no points is known at the end."""
     notes, row = Notes(), 0
     for _ in reader.blocks(notes):
         pass
@@ -217,19 +271,18 @@ def _points(reader: LabelledReader | SvmlightReader, *, shift: int) -> Iterator[
 def _shifted(
     reader: LabelledReader | SvmlightReader, rows: Queries, shift: int, *, without: NDArray[np.int64]
 ) -> SparseRows:
-    """The rows with features from 0, but for the ``without`` ones."""
+    """Without the rows ``without``."""
     assert isinstance(rows, SparseRows)
+    return shifted(rows, shift, reader.path).take(np.delete(np.arange(len(rows)), without))
+
+
+def shifted(rows: SparseRows, shift: int, source: object) -> SparseRows:
+    """Rows of a file whose first feature is number ``shift``, with features from 0."""
     if len(rows.indices) and int(rows.indices.min()) < shift:
-        raise DataError(reader.path, found="feature 0", wanted="features from 1, as --first-feature says")
-    shifted = SparseRows(rows.offsets, rows.indices - shift, rows.values)
-    return shifted.take(np.delete(np.arange(len(rows)), without))
+        raise DataError(source, found="feature 0", wanted="features from 1, as --first-feature says")
+    return SparseRows(rows.offsets, rows.indices - shift, rows.values)
 
 
 def _header_length(path: Path) -> int:
     with ByteSource(path) as file:
         return len(file.read(200).partition(b"\n")[0].split())
-
-
-def _check_width(path: Path, found: int, predictor: Predictor) -> None:
-    if found != (wanted := predictor.retriever.shape.num_features):
-        raise DataError(path, found=f"{found:,} features", wanted=f"{wanted:,}, as the model was trained with")

@@ -16,7 +16,7 @@ from torch import Tensor
 from owlmine.data.arrays import StringTable
 from owlmine.data.text import TextVectoriser, TfIdf, TokenOptions
 from owlmine.dense.retriever import ModelShape
-from owlmine.model.predictor import ClassWords, FeatureWords
+from owlmine.rank.words import ClassWords, FeatureWords
 
 _STRINGS = ("bytes", "offsets")
 

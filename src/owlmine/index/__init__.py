@@ -1,1 +1,1 @@
-"""index"""
+"""Candidates among all classes, approximately."""

@@ -59,7 +59,8 @@ class Candidates:
     dense_NS: Float32
     """Scores of the dense model."""
     best_N: Float32
-    """The best dense score of any class that training knew, on the list or not."""
+    """The best dense score of any class that training knew, on the list or not; where no judge suggests classes, of
+    those on the list."""
     num_listed: int
     """The first places are those of the dense model; suggested classes come behind them."""
 
@@ -69,8 +70,8 @@ class Candidates:
         return self.encoded.queries
 
     @property
-    def classes_NS(self) -> Int64:
-        """Ids to look rows up by: 0 in empty places, where no score counts."""
+    def lookup_ids(self) -> Int64:
+        """[N, S] ids to look rows up by: 0 in empty places, where no score counts."""
         return np.maximum(self.ids_NS, 0)
 
 
@@ -107,10 +108,12 @@ def _with_suggested(model: Retriever, candidates: Candidates, suggestions: Sugge
     """Places stay empty whose class is on the list already, or is not ``among`` those asked for."""
     ids_NS = candidates.ids_NS
     suggested_Nn = suggestions.suggest(candidates.sparse_queries, SUGGESTED)
-    unwanted_Nn = np.stack([(column_N1 == ids_NS).any(axis=1) for column_N1 in suggested_Nn.T[:, :, None]], axis=1)
+    unwanted_Nn = np.zeros(suggested_Nn.shape, np.bool_)
+    for place, column_N in enumerate(suggested_Nn.T):
+        unwanted_Nn[:, place] = (column_N[:, None] == ids_NS).any(axis=1)
     if among is not None:
         unwanted_Nn |= ~np.isin(suggested_Nn, among)
-    suggested_Nn[unwanted_Nn] = -1
+    suggested_Nn = np.where(unwanted_Nn, -1, suggested_Nn)
     dense_Nn = np.full(suggested_Nn.shape, -np.inf, np.float32)
     rows_E, places_E = np.nonzero(suggested_Nn >= 0)
     dense_Nn[rows_E, places_E] = _products(

@@ -18,7 +18,7 @@ from torch import Tensor
 from owlmine.data.rows import Float32, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.progress import Heartbeat
-from owlmine.dense.retriever import Retriever
+from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.rank.candidates import Candidates
 from owlmine.rank.words import ClassWords, FeatureWords
 
@@ -100,6 +100,9 @@ class Judge(Protocol):
         """[N, S]. A score depends on the query and the class alone, and is finite; that of an empty place never
         counts."""
 
+    def with_classes(self, num_new: int) -> Self:
+        """With so many new classes behind the known ones, all of which score 0: nothing is known of them."""
+
     def on(self, device: torch.device) -> Self:
         """For query vectors that lie there."""
 
@@ -110,11 +113,9 @@ class Judge(Protocol):
         """What ``tensors`` does not tell, as JSON has it."""
 
     @classmethod
-    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
-        """Back from ``settings()`` and ``tensors()``; ValueError where they cannot be what they should."""
-
-    def check_fits(self, model: Retriever) -> None:
-        """ValueError unless this judge can judge that model's candidates."""
+    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], shape: ModelShape) -> Self:
+        """Back from ``settings()`` and ``tensors()``, whoever wrote the file. ValueError where they cannot be what they
+        should, or cannot judge the candidates of a model of that shape."""
 
 
 JUDGES: dict[str, type[Judge]] = {}
@@ -124,7 +125,21 @@ JudgeClass = TypeVar("JudgeClass", bound=type[Judge])
 
 
 def register(judge: JudgeClass) -> JudgeClass:
-    """Makes a judge part of every ranker that is fitted from now on."""
+    """Makes a judge part of every ranker that is fitted from now on. Files put a dot behind its name."""
+    assert judge.name.isidentifier(), judge.name
     assert judge.name not in JUDGES, judge.name
     JUDGES[judge.name] = judge
     return judge
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "text"}
+
+
+def check_settings(settings: Any, wanted: Mapping[str, type]) -> None:
+    """ValueError unless a file has just these settings, each of its type."""
+    if not isinstance(settings, Mapping) or set(settings) != set(wanted):
+        raise ValueError(f"settings of a judge are {settings!r}; wanted {', '.join(wanted) or 'none'}")
+    for name, kind in wanted.items():
+        value = settings[name]
+        if isinstance(value, bool) or not isinstance(value, int | float if kind is float else kind):
+            raise ValueError(f"{name} of a judge is {value!r}; wanted {_WORDS[kind]}")

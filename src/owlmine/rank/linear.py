@@ -2,33 +2,29 @@
 
 A dense model blurs rare words together; a classifier with a weight for each of them does not.
 
-Shapes: K classes, E weights of all, N queries, S places of a shortlist, F features.
+Shapes: N points, S places of a shortlist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from owlmine.data.rows import Float32, Int64, SparseRows, gather_rows
+from owlmine.data.rows import Float32
 from owlmine.dense.progress import Heartbeat
-from owlmine.dense.retriever import Retriever
-from owlmine.extensions import load_extension
+from owlmine.dense.retriever import ModelShape
 from owlmine.index.rough import RoughSearch
 from owlmine.mining import hardest
 from owlmine.rank.candidates import Candidates
-from owlmine.rank.judge import Training, Variant, register
-from owlmine.rank.points import as_arrays, as_tensors, ascends_in_rows, checked_rows
-
-if TYPE_CHECKING:
-    from owlmine.rank.linear_training import MinedPairs
+from owlmine.rank.judge import Training, Variant, check_settings, register
+from owlmine.rank.linear_training import LinearOptions, MinedPairs, train_linear
+from owlmine.rank.sparse_weights import SparseWeights
 
 # Pairs of a point and a class that it was confused with: what memory and patience allow. Within these bounds longer
 # shortlists make better classifiers, as they then have seen more of what they must tell apart.
@@ -36,104 +32,6 @@ _MOST_PAIRS = 30_000_000
 _SHORTEST, _LONGEST = 10, 100
 # Numbers of encoded queries at a time, where a query is as wide as all features.
 _BLOCK_NUMBERS = 1 << 26
-# Places that are sorted by class at a time: 24 bytes each.
-_BLOCK_PLACES = 1 << 23
-_DTYPES = {
-    "offsets": torch.int64,
-    "features": torch.int32,
-    "weights": torch.float32,
-    "biases": torch.float32,
-    "num_features": torch.int64,
-}
-
-
-@dataclass(frozen=True, eq=False)
-class SparseWeights:
-    """A row of weights for each class. Class c has ``weights[offsets_K1[c]:offsets_K1[c + 1]]`` for the features at the same places, ascending.
-
-    A class that had nothing to learn from has no weights and the bias 0: it scores 0 for every query.
-    """
-
-    offsets_K1: Int64
-    features: NDArray[np.int32]
-    weights: Float32
-    biases_K: Float32
-    num_features: int
-
-    def __post_init__(self) -> None:
-        """ValueError where numbers do not fit each other, from wherever they come."""
-        if not 0 <= self.num_features < 2**31:
-            raise ValueError(f"num_features is {self.num_features}; wanted 0 to 2^31 - 1")
-        rows = checked_rows(SparseRows(self.offsets_K1, self.features, self.weights), num_features=self.num_features)
-        if not ascends_in_rows(rows.offsets, rows.indices):
-            raise ValueError("a class does not have each feature once, in ascending order")
-        biases_K = np.ascontiguousarray(self.biases_K, np.float32)
-        if biases_K.shape != (len(rows),) or not np.isfinite(biases_K).all():
-            raise ValueError(f"biases have the shape {biases_K.shape}; wanted a finite number for each of {len(rows)}")
-        for name, array in zip(
-            ("offsets_K1", "features", "weights", "biases_K"),
-            (rows.offsets, rows.indices, rows.values, biases_K),
-            strict=True,
-        ):
-            object.__setattr__(self, name, array)
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.biases_K)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Classes and features."""
-        return self.num_classes, self.num_features
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory of the arrays."""
-        return sum(array.nbytes for array in (self.offsets_K1, self.features, self.weights, self.biases_K))
-
-    def scores(self, queries: SparseRows, ids_NS: NDArray[Any]) -> Float32:
-        """[N, S]: <query n, weights of class ids[n, s]> + its bias; 0 where the id is below 0, an empty place."""
-        queries = checked_rows(queries, num_features=self.num_features)
-        ids_NS = np.asarray(ids_NS)
-        if ids_NS.ndim != 2 or len(ids_NS) != len(queries) or ids_NS.dtype.kind not in "iu":
-            raise ValueError(
-                f"ids have the shape {ids_NS.shape} in {ids_NS.dtype}; wanted [{len(queries)}, S] class ids"
-            )
-        if ids_NS.size and ids_NS.max() >= self.num_classes:
-            raise ValueError(f"ids go up to {ids_NS.max()}; there are {self.num_classes} classes")
-        ids_NS = np.ascontiguousarray(ids_NS, np.int64)
-        score = plain_scores if compiled_module() is None else compiled_scores
-        scores_NS, num_rows = np.empty(ids_NS.shape, np.float32), max(_BLOCK_PLACES // max(ids_NS.shape[1], 1), 1)
-        for start in range(0, len(queries), num_rows):
-            block = slice(start, start + num_rows)
-            scores_NS[block] = score(
-                queries[block], self._rows, self.biases_K, ids_NS[block], num_features=self.num_features
-            )
-        return scores_NS
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What a file keeps; they share memory with these where they can."""
-        return as_tensors(
-            {
-                "offsets": self.offsets_K1,
-                "features": self.features,
-                "weights": self.weights,
-                "biases": self.biases_K,
-                "num_features": np.array(self.num_features, np.int64),
-            }
-        )
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SparseWeights:
-        """Back from ``tensors()``; ValueError where that cannot be what they are."""
-        arrays = as_arrays(tensors, _DTYPES)
-        return cls(
-            arrays["offsets"], arrays["features"], arrays["weights"], arrays["biases"], int(arrays["num_features"])
-        )
-
-    @property
-    def _rows(self) -> SparseRows:
-        return SparseRows(self.offsets_K1, self.features, self.weights)
 
 
 @register
@@ -152,8 +50,6 @@ class LinearJudge:
     @classmethod
     def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
         """Forms by the cost of the classifiers."""
-        from owlmine.rank.linear_training import LinearOptions, train_linear
-
         pairs, shape = mine_pairs(training), training.model.shape
         costs = training.sizes.costs if len(pairs) <= training.sizes.most_pairs_of_choice else (1.0,)
         forms: dict[Variant, Self] = {}
@@ -184,6 +80,9 @@ class LinearJudge:
     def scores(self, candidates: Candidates) -> Float32:
         return self.weights.scores(candidates.sparse_queries, candidates.ids_NS)
 
+    def with_classes(self, num_new: int) -> Self:
+        return type(self)(self.weights.with_more(csr_matrix((num_new, self.weights.num_features), dtype=np.float32)))
+
     def on(self, device: torch.device) -> Self:
         del device  # they stay on the CPU
         return self
@@ -195,26 +94,13 @@ class LinearJudge:
         return {}
 
     @classmethod
-    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
-        if settings:
-            raise ValueError(f"settings {dict(settings)}; wanted none")
-        return cls(SparseWeights.from_tensors(tensors))
-
-    def check_fits(self, model: Retriever) -> None:
-        check_weights_fit(self.weights, model)
-
-
-def check_weights_fit(weights: SparseWeights, model: Retriever) -> None:
-    """ValueError unless there is a row for each class of the model, of the model's features."""
-    wanted = (model.shape.num_classes, model.shape.num_features)
-    if weights.shape != wanted or model.shape.dense:
-        raise ValueError(f"weights of {weights.shape} classes and features; the model is {model.shape}")
+    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], shape: ModelShape) -> Self:
+        check_settings(settings, {})
+        return cls(SparseWeights.of_model(tensors, shape))
 
 
 def mine_pairs(training: Training) -> MinedPairs:
     """The classes that the dense model confuses with the labels of training points."""
-    from owlmine.rank.linear_training import MinedPairs
-
     model, num_points = training.model, len(training.labels)
     length = min(max(_MOST_PAIRS // num_points, _SHORTEST), _LONGEST, model.shape.num_classes)
     training.message(f"the {length} best classes of each training point, for what the model confuses")
@@ -230,60 +116,3 @@ def mine_pairs(training: Training) -> MinedPairs:
         for block in training.blocks("shortlists"):
             ranked_NS[block] = search(training.encode(block), length).cpu().numpy()
     return MinedPairs.of(ranked_NS, training.labels, num_classes=model.shape.num_classes)
-
-
-def plain_scores(
-    queries: SparseRows, weights: SparseRows, biases_K: Float32, ids_NS: Int64, *, num_features: int
-) -> Float32:
-    """What ``compiled_scores`` does, in NumPy."""
-    assert queries.values is not None
-    assert weights.values is not None
-    scores_NS, query_F = np.zeros(ids_NS.shape, np.float32), np.zeros(num_features, np.float32)
-    for n, ids_S in enumerate(ids_NS):
-        own = slice(queries.offsets[n], queries.offsets[n + 1])
-        np.add.at(query_F, queries.indices[own], queries.values[own])
-        places = np.flatnonzero(ids_S >= 0)
-        offsets, positions = gather_rows(weights.offsets, ids_S[places])
-        products = weights.values[positions].astype(np.float64) * query_F[weights.indices[positions]]
-        sums = np.bincount(np.repeat(np.arange(len(places)), np.diff(offsets)), products, minlength=len(places))
-        scores_NS[n, places] = biases_K[ids_S[places]] + sums
-        query_F[queries.indices[own]] = 0
-    return scores_NS
-
-
-def compiled_scores(
-    queries: SparseRows, weights: SparseRows, biases_K: Float32, ids_NS: Int64, *, num_features: int
-) -> Float32:
-    """[N, S]: <query n, weights of class ids[n, s]> + its bias; 0 where the id is negative."""
-    extension = compiled_module()
-    assert extension is not None
-    scores_NS = np.zeros(ids_NS.shape, np.float32)
-    # Class by class: the weights of one are spread out once for all queries that have it.
-    places = np.argsort(ids_NS, axis=None)
-    ids = ids_NS.ravel()[places]
-    num_empty = int(np.searchsorted(ids, 0))
-    places, ids = places[num_empty:], ids[num_empty:]
-    if len(ids) == 0:
-        return scores_NS
-    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
-    extension.score(
-        queries.offsets,
-        queries.indices,
-        queries.values,
-        num_features,
-        weights.offsets,
-        weights.indices,
-        weights.values,
-        biases_K,
-        ids[starts],
-        np.append(starts, len(ids)),
-        places,
-        ids_NS.shape[1],
-        scores_NS,
-        torch.get_num_threads(),
-    )
-    return scores_NS
-
-
-def compiled_module() -> ModuleType | None:
-    return load_extension("owlmine.rank._linear")

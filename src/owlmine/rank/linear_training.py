@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from owlmine.data.rows import Float32, Int64, SparseRows, concatenate, offsets_from_counts
 from owlmine.options import option
-from owlmine.rank.linear import SparseWeights, compiled_module
 from owlmine.rank.points import checked_rows, squared_lengths
+from owlmine.rank.sparse_weights import SparseWeights, compiled_module
 
 LOSSES = ("squared-hinge", "hinge")
 

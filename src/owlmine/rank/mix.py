@@ -48,7 +48,8 @@ _LEAST_GAIN = 0.002
 
 @dataclass(frozen=True)
 class Mix:
-    """``weights``: of the judges that count, by name. ``variants``: the form of each."""
+    """``weights``: of the judges that count, by name, in the order in which scores are added. ``variants``: the form of
+    each."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
     variants: Mapping[str, Variant] = field(default_factory=dict)
@@ -59,6 +60,9 @@ class Mix:
         for name, weight in self.weights.items():
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < np.inf:
                 raise ValueError(f"the weight of {name} is {weight!r}; wanted a number of 0 or more")
+        for name, variant in self.variants.items():
+            if not isinstance(variant, str | int | float | None):
+                raise ValueError(f"the form of {name} is {variant!r}; wanted a number, text or nothing")
 
     def final_scores(self, dense_NS: Float32, scores: Mapping[str, Float32]) -> Float32:
         """[N, S] what candidates are ordered by. ``scores``: of every judge that counts."""
@@ -85,7 +89,11 @@ class Mix:
             raise ValueError(f"the mix is {record!r}; wanted weights and variants")
         if not all(isinstance(part, dict) for part in record.values()):
             raise ValueError(f"the mix is {record!r}; wanted weights and variants by judge")
-        return cls(record["weights"], record["variants"])
+        weights, variants = record["weights"], record["variants"]
+        if unknown := [name for name in weights if name not in JUDGES]:
+            raise ValueError(f"the mix has a weight of {unknown[0]!r}; wanted some of {', '.join(JUDGES)}")
+        # Sums of the same numbers in another order round otherwise.
+        return cls({name: weights[name] for name in JUDGES if name in weights}, variants)
 
 
 def default_mix() -> Mix:

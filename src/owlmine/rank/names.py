@@ -20,15 +20,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64, SparseRows
-from owlmine.dense.retriever import Retriever
+from owlmine.dense.retriever import ModelShape
 from owlmine.rank.candidates import Candidates
-from owlmine.rank.judge import Training, Variant, register
-from owlmine.rank.linear import SparseWeights, check_weights_fit
+from owlmine.rank.judge import Training, Variant, check_settings, register
 from owlmine.rank.points import SparsePoints
+from owlmine.rank.sparse_weights import SparseWeights
 from owlmine.rank.spelling import nearest_names
 
 # On validation points of debian-depends and tibkat-gnd; others do nearly as well (docs/research/log.md).
@@ -103,10 +103,8 @@ class NameJudge:
         return cls.over(SparseWeights(offsets, weights_KF.indices, weights_KF.data, none_K, num_features))
 
     def with_more(self, weights_CF: csr_matrix) -> Self:
-        """With classes behind those that there are."""
-        known = self.weights
-        known_KF = csr_matrix((known.weights, known.features, known.offsets_K1), shape=known.shape)
-        return self.from_matrix(vstack([known_KF, weights_CF], format="csr"))
+        """With a class behind the others for each row."""
+        return self.over(self.weights.with_more(weights_CF))
 
     @classmethod
     def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
@@ -130,6 +128,9 @@ class NameJudge:
         """Whether any name is spelled like any word."""
         return len(self.weights.weights) > 0
 
+    def with_classes(self, num_new: int) -> Self:
+        return self.with_more(csr_matrix((num_new, self.weights.num_features), dtype=np.float32))
+
     def on(self, device: torch.device) -> Self:
         del device  # they stay on the CPU
         return self
@@ -141,13 +142,9 @@ class NameJudge:
         return {}
 
     @classmethod
-    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
-        if settings:
-            raise ValueError(f"settings {dict(settings)}; wanted none")
-        return cls.over(SparseWeights.from_tensors(tensors))
-
-    def check_fits(self, model: Retriever) -> None:
-        check_weights_fit(self.weights, model)
+    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], shape: ModelShape) -> Self:
+        check_settings(settings, {})
+        return cls.over(SparseWeights.of_model(tensors, shape))
 
 
 def name_weights(

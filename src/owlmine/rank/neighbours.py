@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from owlmine.data.rows import Float32, SparseRows, gather_rows
-from owlmine.dense.retriever import Retriever
+from owlmine.dense.retriever import ModelShape
 from owlmine.rank.candidates import Candidates
-from owlmine.rank.judge import Training, Variant, register
-from owlmine.rank.points import DensePoints, SparsePoints, checked_rows, first_head
+from owlmine.rank.judge import Training, Variant, check_settings, register
+from owlmine.rank.points import DensePoints, SparsePoints, as_arrays, as_tensors, checked_rows, first_head
 
 Points = DensePoints | SparsePoints
 # By which cosines are raised before they become shares of the vote.
 _POWERS = (2.0, 4.0, 16.0)
-# Vectors of training points beyond this are not kept.
+# Powers that no cosine overflows with.
+_HIGHEST_POWER = 100.0
+# Vectors of training points beyond this are not tried.
 _MOST_VECTOR_BYTES = 4 << 30
 _KINDS: dict[str, type[DensePoints] | type[SparsePoints]] = {"dense": DensePoints, "sparse": SparsePoints}
 
@@ -51,13 +53,17 @@ class NeighbourJudge:
     num_classes: int
 
     def __post_init__(self) -> None:
+        if self.num_classes < 1:
+            raise ValueError(f"labels of {self.num_classes} classes; wanted 1 or more")
         if not 0 < len(self.points) == len(self.labels):
             given = f"{len(self.points)} points and labels of {len(self.labels)}"
             raise ValueError(f"{given}; wanted labels for each point, and some points")
         rows = checked_rows(self.labels, num_features=self.num_classes)
         object.__setattr__(self, "labels", SparseRows(rows.offsets, rows.indices, None))
-        if self.count < 1 or not (np.isfinite(self.power) and self.power > 0):
-            raise ValueError(f"{self.count} neighbours with the power {self.power!r}; wanted 1 or more and above 0")
+        if self.count < 1:
+            raise ValueError(f"{self.count} neighbours vote; wanted 1 or more")
+        if not 0 < self.power <= _HIGHEST_POWER:
+            raise ValueError(f"the power of neighbours is {self.power!r}; wanted above 0, at most {_HIGHEST_POWER:g}")
 
     @property
     def kind(self) -> str:
@@ -67,18 +73,17 @@ class NeighbourJudge:
     def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
         """Forms by the kind of neighbours, and by how much the nearest of them count more than others."""
         forms: dict[Variant, Self] = {}
-        kinds = training.sizes.neighbour_kinds if training.sizes.neighbours else ()
-        for kind in kinds:
+        count, num_classes = training.sizes.neighbours, training.model.shape.num_classes
+        for kind in training.sizes.neighbour_kinds if count else ():
             powers = {f"{kind}, power {power:g}": power for power in _POWERS}
-            if chosen is not None and chosen not in powers:
+            wanted = powers if chosen is None else {v: power for v, power in powers.items() if v == chosen}
+            # What was chosen on somewhat fewer points is not given up for the sake of a few more.
+            if not wanted or (chosen is None and not _may_vote(training, kind)):
                 continue
             points = _points(training, kind)
-            if points is None:
-                continue
-            for variant, power in powers.items():
-                count, num_classes = training.sizes.neighbours, training.model.shape.num_classes
+            for variant, power in wanted.items():
                 forms[variant] = cls(points, training.labels, count, power, num_classes)
-        return forms if chosen is None else {chosen: forms[chosen]}
+        return forms
 
     @classmethod
     def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
@@ -98,6 +103,10 @@ class NeighbourJudge:
     def nearest(self, candidates: Candidates) -> tuple[Float32, NDArray[np.int64]]:
         """Cosines and numbers [N, n] of the training points nearest to each query."""
         return self.points.nearest(candidates.sparse_queries, candidates.encoded.vectors_ND, self.count)
+
+    def with_classes(self, num_new: int) -> Self:
+        del num_new  # no training point has a new class among its labels
+        return self
 
     def on(self, device: torch.device) -> Self:
         return replace(self, points=self.points.on(device))
@@ -123,50 +132,61 @@ class NeighbourJudge:
         return np.where(is_voted_NS, sums[found_NS], 0.0).astype(np.float32)
 
     def tensors(self) -> dict[str, Tensor]:
-        labels = {
-            "label_offsets": torch.from_numpy(np.array(self.labels.offsets, np.int64)),
-            "labels": torch.from_numpy(np.array(self.labels.indices, np.int32)),
-        }
+        labels = as_tensors({"label_offsets": self.labels.offsets, "labels": self.labels.indices})
         return labels | {f"points.{name}": tensor for name, tensor in self.points.tensors().items()}
 
     def settings(self) -> dict[str, Any]:
         return {"kind": self.kind, "count": self.count, "power": self.power, "num_classes": self.num_classes}
 
     @classmethod
-    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], shape: ModelShape) -> Self:
+        check_settings(settings, {"kind": str, "count": int, "power": float, "num_classes": int})
         if settings["kind"] not in _KINDS:
             raise ValueError(f"neighbours of the kind {settings['kind']!r}; wanted one of {', '.join(_KINDS)}")
         prefix = "points."
         points = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        labels = SparseRows(tensors["label_offsets"].numpy(), tensors["labels"].numpy(), None)
-        return cls(
-            _KINDS[settings["kind"]].from_tensors(points),
-            labels,
-            int(settings["count"]),
-            float(settings["power"]),
-            int(settings["num_classes"]),
+        labels = as_arrays(
+            {name: tensor for name, tensor in tensors.items() if not name.startswith(prefix)},
+            {"label_offsets": torch.int64, "labels": torch.int32},
         )
+        judge = cls(
+            _KINDS[settings["kind"]].from_tensors(points),
+            SparseRows(labels["label_offsets"], labels["labels"], None),
+            settings["count"],
+            settings["power"],
+            settings["num_classes"],
+        )
+        judge._check_fits(shape)
+        return judge
 
-    def check_fits(self, model: Retriever) -> None:
-        shape, width = model.shape, model.shape.dim // model.shape.heads
+    def _check_fits(self, shape: ModelShape) -> None:
         if isinstance(self.points, DensePoints):
-            if shape.kind != "embedding" or self.points.vectors_PW.shape[1] != width:
-                raise ValueError(f"neighbours of width {self.points.vectors_PW.shape[1]}; the model is {shape}")
-        elif self.points.num_features != shape.num_features:
-            raise ValueError(f"neighbours of {self.points.num_features} features; the model is {shape}")
+            width, wanted = self.points.vectors_PW.shape[1], shape.dim // shape.heads
+            fits = shape.kind == "embedding" and width == wanted
+        else:
+            width, wanted = self.points.num_features, shape.num_features
+            fits = width == wanted
+        if not fits or shape.dense:
+            raise ValueError(
+                f"{self.kind} neighbours of width {width}; wanted {wanted}, for a model of the shape {shape}"
+            )
         if self.num_classes > shape.num_classes:
-            raise ValueError(f"neighbours with {self.num_classes} classes; the model is {shape}")
+            raise ValueError(f"neighbours have {self.num_classes} classes; wanted {shape.num_classes} at most")
 
 
-def _points(training: Training, kind: str) -> Points | None:
-    """None where there are too many for their kind."""
+def _may_vote(training: Training, kind: str) -> bool:
+    """Whether points of this kind are there, and not too many."""
+    shape = training.model.shape
+    num_bytes = 2 * len(training.queries) * shape.dim // shape.heads
+    return kind == "sparse" or (shape.kind == "embedding" and num_bytes <= _MOST_VECTOR_BYTES)
+
+
+def _points(training: Training, kind: str) -> Points:
     model = training.model
     if kind == "sparse":
         training.message("training points by their features, for neighbours that vote")
         return SparsePoints.of(training.queries, num_features=model.shape.num_features)
     width = model.shape.dim // model.shape.heads
-    if model.shape.kind != "embedding" or 2 * len(training.queries) * width > _MOST_VECTOR_BYTES:
-        return None
     training.message("training points by their vectors, for neighbours that vote")
     vectors_PW = torch.empty(len(training.queries), width, dtype=torch.bfloat16, device=model.device)
     for block in training.blocks("vectors of training points"):

@@ -28,16 +28,21 @@ def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(a if a.flags.writeable else a.copy()) for name, a in arrays.items()}
 
 
-def as_arrays(tensors: Mapping[str, Tensor], wanted: Mapping[str, torch.dtype]) -> dict[str, NDArray[Any]]:
-    """ValueError unless there are just these, of one dimension, or none where the name begins with ``num_``."""
+def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, tuple[torch.dtype, int]]) -> None:
+    """ValueError unless there are just these, each of its type and number of dimensions."""
     if set(tensors) != set(wanted):
         raise ValueError(f"tensors are {sorted(tensors)}; wanted {sorted(wanted)}")
-    for name, dtype in wanted.items():
-        given, dim = tensors[name], 0 if name.startswith("num_") else 1
+    for name, (dtype, dim) in wanted.items():
+        given = tensors[name]
         if given.dtype != dtype or given.dim() != dim or given.layout != torch.strided:
             raise ValueError(
                 f"{name} is {given.dtype} of shape {list(given.shape)}; wanted {dtype} of {dim} dimensions"
             )
+
+
+def as_arrays(tensors: Mapping[str, Tensor], wanted: Mapping[str, torch.dtype]) -> dict[str, NDArray[Any]]:
+    """ValueError unless there are just these, of one dimension, or none where the name begins with ``num_``."""
+    check_tensors(tensors, {name: (dtype, 0 if name.startswith("num_") else 1) for name, dtype in wanted.items()})
     return {name: np.asarray(given.detach().cpu().numpy()) for name, given in tensors.items()}
 
 
@@ -265,7 +270,14 @@ class DensePoints:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> DensePoints:
-        return cls(tensors["vectors"])
+        """Back from ``tensors()``; ValueError where that cannot be what they are."""
+        check_tensors(tensors, {"vectors": (torch.bfloat16, 2)})
+        vectors_PW = tensors["vectors"]
+        if vectors_PW.numel():
+            least, largest = (float(bound) for bound in torch.aminmax(vectors_PW))
+            if not -1 <= least <= largest <= 1:
+                raise ValueError(f"vectors of points hold {least:g} to {largest:g}; a unit vector has -1 to 1")
+        return cls(vectors_PW)
 
 
 def first_head(vectors_ND: Tensor, width: int) -> Tensor:

@@ -8,8 +8,8 @@ Shapes: N queries, k answers, S places of a list, T best scores of all classes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -83,8 +83,8 @@ class Lift:
     """Of propensities; None: those that were settled in training."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.strength <= 1:
-            raise OwlmineError(f"the tail's strength is {self.strength:g}; wanted 0 to 1")
+        if not isinstance(self.strength, int | float) or not 0 <= self.strength <= 1:
+            raise OwlmineError(f"the tail's strength is {self.strength!r}; wanted a number from 0 to 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,6 @@ class Predictor:
     classes: ClassWords
     features: FeatureWords
     record: Record
-    _weights: dict[PropensityConstants, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
 
     def __repr__(self) -> str:
         judges = ", ".join(self.ranker.judges)
@@ -147,16 +146,18 @@ class Predictor:
         chosen = None if among is None else checked_classes(among, num_classes)
         available = num_classes if chosen is None else len(chosen)
         k = checked_k(k, available)
-        weights_K = None if lift is None or not lift.strength else self._lift_weights(lift)
-        width = k if weights_K is None else min(max(k, _LIFTED), available)
+        lift = None if lift is None or not lift.strength else lift
+        if lift is not None and self.record.calibration is None:
+            raise OwlmineError(
+                "the model has no probabilities, so rare classes cannot be lifted; train with validation"
+            )
+        width = k if lift is None else min(max(k, _LIFTED), available)
         parts = [
             self._answer_block(Encoded.of(self.dense, features[block]), width, chosen, block.start)
             for block in self._blocks(len(features))
         ]
         whole = _joined(parts, width, has_probabilities=self.record.calibration is not None)
-        if weights_K is not None:
-            whole = _lifted(whole, weights_K)
-        return _cut(whole, k)
+        return _cut(whole if lift is None else self._lifted(whole, lift), k)
 
     def shortlist(self, features: Features, k: int, *, among: Int64 | None = None) -> tuple[Float32, Int64]:
         """Scores and ids [N, k] by the dense model alone."""
@@ -222,24 +223,25 @@ class Predictor:
             return as_dense(features, num_features=shape.num_features)
         raise DataError("queries", found=described(features), wanted=f"{self.takes} as prepare() gives them")
 
-    def _lift_weights(self, lift: Lift) -> NDArray[np.float64]:
-        """[K] what probabilities are multiplied with."""
-        if self.record.calibration is None:
-            raise OwlmineError(
-                "the model has no probabilities, so rare classes cannot be lifted; train with validation"
-            )
+    def _lifted(self, predictions: Predictions, lift: Lift) -> Predictions:
+        """In the order of probability * inverse propensity^strength; empty places last, equals as they were."""
+        ids_NS, probabilities_NS = predictions.ids_Nk, predictions.probabilities_Nk
+        assert probabilities_NS is not None
+        counts = self.classes.counts[np.maximum(ids_NS, 0).ravel()]
         constants = lift.constants or self.record.propensity
         try:
-            if constants not in self._weights:
-                self._weights[constants] = inverse_propensities(
-                    self.classes.counts, self.classes.num_points, constants=constants
-                )
+            weights = inverse_propensities(counts, self.classes.num_points, constants=constants)
         except ValueError as error:
             raise OwlmineError(f"rare classes cannot be lifted: {error}") from error
-        weights_K: NDArray[np.float64] = self._weights[constants] ** lift.strength
-        return weights_K
+        worth_NS = np.where(ids_NS < 0, -1.0, probabilities_NS * weights.reshape(ids_NS.shape) ** lift.strength)
+        order_NS = np.argsort(-worth_NS, axis=1, kind="stable")
+        return Predictions(
+            np.take_along_axis(ids_NS, order_NS, axis=1),
+            np.take_along_axis(predictions.scores_Nk, order_NS, axis=1),
+            np.take_along_axis(probabilities_NS, order_NS, axis=1),
+        )
 
-    def on(self, device: torch.device) -> Predictor:
+    def on(self, device: torch.device) -> Self:
         """On that device."""
         tensors = {name: tensor.to(device) for name, tensor in self.dense.tensors().items()}
         return replace(self, dense=Retriever.from_tensors(self.dense.shape, tensors), ranker=self.ranker.on(device))
@@ -296,19 +298,6 @@ def _cut(predictions: Predictions, k: int) -> Predictions:
         predictions.ids_Nk[:, :k],
         predictions.scores_Nk[:, :k],
         None if probabilities_Nk is None else probabilities_Nk[:, :k],
-    )
-
-
-def _lifted(predictions: Predictions, weights_K: NDArray[np.float64]) -> Predictions:
-    """In the order of probability times weight; empty places last, equals as they were."""
-    ids_NS, probabilities_NS = predictions.ids_Nk, predictions.probabilities_Nk
-    assert probabilities_NS is not None
-    worth_NS = np.where(ids_NS < 0, -1.0, probabilities_NS * weights_K[np.maximum(ids_NS, 0)])
-    order_NS = np.argsort(-worth_NS, axis=1, kind="stable")
-    return Predictions(
-        np.take_along_axis(ids_NS, order_NS, axis=1),
-        np.take_along_axis(predictions.scores_Nk, order_NS, axis=1),
-        np.take_along_axis(probabilities_NS, order_NS, axis=1),
     )
 
 

@@ -18,8 +18,10 @@ from owlmine.dense.retriever import Retriever
 from owlmine.rank.candidates import Candidates, Encoded, Suggests, find_candidates
 from owlmine.rank.judge import JUDGES, Judge
 from owlmine.rank.mix import Mix
+from owlmine.rank.points import as_arrays, as_tensors
 
-_DENSE_WEIGHTS = "dense_weights"
+# Fields of the ranker that are tensors of their own, with a number for each class.
+_OF_CLASSES = {"dense_weights": "dense_weights_K", "offsets": "offsets_K"}
 _RECORD = ("shortlist", "num_trained", "mix", "judges")
 
 
@@ -36,6 +38,9 @@ class Ranker:
     dense_weights_K: Float32 | None = None
     """How many times the dense score of a class counts, where classes were added: added ones have long vectors, so as
     to be listed, and are then judged by less."""
+    offsets_K: Float32 | None = None
+    """What is added to the score of a class, where classes were added: most judges know nothing of added ones, which
+    get what judges add to known classes on average."""
 
     def __post_init__(self) -> None:
         if set(self.judges) != set(self.mix.weights):
@@ -44,9 +49,11 @@ class Ranker:
             raise ValueError(f"the shortlist is {self.shortlist!r}; wanted 1 or more with judges, 0 or more without")
         if self.num_trained is not None and self.num_trained < 1:
             raise ValueError(f"{self.num_trained!r} classes were trained; wanted 1 or more")
-        weights_K = self.dense_weights_K
+        weights_K, offsets_K = self.dense_weights_K, self.offsets_K
         if weights_K is not None and not (np.isfinite(weights_K) & (weights_K > 0)).all():
             raise ValueError("a dense weight is no number above 0")
+        if offsets_K is not None and not np.isfinite(offsets_K).all():
+            raise ValueError("an offset is not finite")
 
     def candidates(self, model: Retriever, encoded: Encoded, k: int, *, among: Int64 | None = None) -> Candidates:
         """The lists that are judged where the best ``k`` are wanted, of all classes or ``among`` some."""
@@ -69,14 +76,16 @@ class Ranker:
         """[N, S] final scores; -inf in empty places."""
         dense_NS = candidates.dense_NS
         if self.dense_weights_K is not None:
-            dense_NS = dense_NS * self.dense_weights_K[candidates.classes_NS]
+            dense_NS = dense_NS * self.dense_weights_K[candidates.lookup_ids]
+        if self.offsets_K is not None:
+            dense_NS = dense_NS + self.offsets_K[candidates.lookup_ids]
         counted = (name for name, weight in self.mix.weights.items() if weight)
         return self.mix.final_scores(dense_NS, {name: self.judges[name].scores(candidates) for name in counted})
 
     def order(self, candidates: Candidates) -> tuple[Float32, Int64]:
         """Scores and ids [N, S], best first; empty places come last."""
         scores_NS, ids_NS = self.scores(candidates), candidates.ids_NS
-        if not self.judges:
+        if scores_NS is candidates.dense_NS:
             return scores_NS, ids_NS
         order_NS = np.argsort(-scores_NS, axis=1, kind="stable")
         return np.take_along_axis(scores_NS, order_NS, axis=1), np.take_along_axis(ids_NS, order_NS, axis=1)
@@ -89,9 +98,8 @@ class Ranker:
         tensors = {
             f"{name}.{part}": tensor for name, judge in self.judges.items() for part, tensor in judge.tensors().items()
         }
-        if self.dense_weights_K is not None:
-            tensors[_DENSE_WEIGHTS] = torch.from_numpy(self.dense_weights_K)
-        return tensors
+        of_classes = {name: getattr(self, attribute) for name, attribute in _OF_CLASSES.items()}
+        return tensors | as_tensors({name: array for name, array in of_classes.items() if array is not None})
 
     def to_dict(self) -> dict[str, Any]:
         """What ``tensors`` does not tell."""
@@ -105,30 +113,39 @@ class Ranker:
     @classmethod
     def load(cls, record: Mapping[str, Any], tensors: Mapping[str, Tensor], model: Retriever) -> Ranker:
         """Back from ``to_dict()`` and ``tensors()``; ValueError where they do not fit each other, or the model."""
-        if set(record) != set(_RECORD):
-            raise ValueError(f"the ranker has {', '.join(record)}; wanted {', '.join(_RECORD)}")
-        judges = {}
-        for name, settings in record["judges"].items():
-            if name not in JUDGES:
-                raise ValueError(f"there is a judge {name!r}; wanted some of {', '.join(JUDGES)}")
-            own = {part.removeprefix(f"{name}."): t for part, t in tensors.items() if part.startswith(f"{name}.")}
-            judges[name] = JUDGES[name].load(settings, own)
-            judges[name].check_fits(model)
-        expected = {f"{name}.{part}" for name, judge in judges.items() for part in judge.tensors()}
-        if extra := set(tensors) - expected - {_DENSE_WEIGHTS}:
-            raise ValueError(f"tensors of no judge: {', '.join(sorted(extra))}")
-        num_classes, dense_weights = model.shape.num_classes, tensors.get(_DENSE_WEIGHTS)
-        if dense_weights is not None and (dense_weights.shape, dense_weights.dtype) != ((num_classes,), torch.float32):
-            given = f"{dense_weights.dtype} of shape {list(dense_weights.shape)}"
-            raise ValueError(f"dense weights are {given}; wanted a float32 for each of {num_classes} classes")
-        for name, limit in (("shortlist", num_classes), ("num_trained", num_classes)):
-            value = record[name]
-            if not (value is None and name == "num_trained") and (type(value) is not int or not 0 <= value <= limit):
-                raise ValueError(f"{name} is {value!r}; wanted a whole number of at most {limit}")
-        return cls(
-            judges,
-            Mix.from_dict(record["mix"]),
-            record["shortlist"],
-            record["num_trained"],
-            None if dense_weights is None else dense_weights.numpy(),
-        )
+        if not isinstance(record, Mapping) or set(record) != set(_RECORD):
+            raise ValueError(f"the ranker holds {record!r}; wanted {', '.join(_RECORD)}")
+        if not isinstance(record["judges"], Mapping):
+            raise ValueError(f"judges are {record['judges']!r}; wanted settings by judge")
+        for name in ("shortlist", "num_trained"):
+            _check_count(name, record[name], model.shape.num_classes, optional=name == "num_trained")
+        judges = {name: _load_judge(name, settings, tensors, model) for name, settings in record["judges"].items()}
+        whose = {name: name.partition(".")[0] for name in tensors}
+        if extra := sorted(name for name in tensors if name not in _OF_CLASSES and whose[name] not in judges):
+            raise ValueError(f"there are tensors {', '.join(extra)}; wanted those of {', '.join(judges) or 'no judge'}")
+        arrays = {
+            field: _load_numbers(name, tensors[name], model.shape.num_classes)
+            for name, field in _OF_CLASSES.items()
+            if name in tensors
+        }
+        return cls(judges, Mix.from_dict(record["mix"]), record["shortlist"], record["num_trained"], **arrays)
+
+
+def _load_judge(name: Any, settings: Any, tensors: Mapping[str, Tensor], model: Retriever) -> Judge:
+    """On the device of the model."""
+    if name not in JUDGES:
+        raise ValueError(f"there is a judge {name!r}; wanted some of {', '.join(JUDGES)}")
+    own = {part.removeprefix(f"{name}."): tensor for part, tensor in tensors.items() if part.startswith(f"{name}.")}
+    return JUDGES[name].load(settings, own, model.shape).on(model.device)
+
+
+def _load_numbers(name: str, tensor: Tensor, num_classes: int) -> Float32:
+    array = as_arrays({name: tensor}, {name: torch.float32})[name]
+    if len(array) != num_classes:
+        raise ValueError(f"{name} are {len(array)} numbers; wanted one for each of {num_classes} classes")
+    return array
+
+
+def _check_count(name: str, value: Any, most: int, *, optional: bool) -> None:
+    if not (value is None and optional) and (type(value) is not int or not 0 <= value <= most):
+        raise ValueError(f"{name} is {value!r}; wanted a whole number of at most {most}")

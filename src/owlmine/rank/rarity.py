@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from owlmine.data.rows import Float32
-from owlmine.dense.retriever import Retriever
+from owlmine.dense.retriever import ModelShape
 from owlmine.metrics import inverse_propensities
 from owlmine.rank.candidates import Candidates
-from owlmine.rank.judge import Training, Variant, register
+from owlmine.rank.judge import Training, Variant, check_settings, register
+from owlmine.rank.points import as_arrays, as_tensors
 from owlmine.rank.words import ClassWords
 
 # The formula of propensities makes no sense below so many training points.
@@ -55,27 +56,28 @@ class RarityJudge:
         return {variant: judge.scores(candidates) for variant, judge in forms.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
-        return self.offsets_K[candidates.classes_NS]
+        return self.offsets_K[candidates.lookup_ids]
+
+    def with_classes(self, num_new: int) -> Self:
+        return type(self)(np.concatenate([self.offsets_K, np.zeros(num_new, np.float32)]))
 
     def on(self, device: torch.device) -> Self:
         del device
         return self
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"offsets": torch.from_numpy(self.offsets_K)}
+        return as_tensors({"offsets": self.offsets_K})
 
     def settings(self) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
-        if settings or set(tensors) != {"offsets"}:
-            raise ValueError(f"settings {dict(settings)} and tensors {sorted(tensors)}; wanted offsets alone")
-        return cls(tensors["offsets"].numpy())
-
-    def check_fits(self, model: Retriever) -> None:
-        if len(self.offsets_K) != model.shape.num_classes:
-            raise ValueError(f"{len(self.offsets_K)} offsets; the model has {model.shape.num_classes} classes")
+    def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], shape: ModelShape) -> Self:
+        check_settings(settings, {})
+        judge = cls(as_arrays(tensors, {"offsets": torch.float32})["offsets"])
+        if len(judge.offsets_K) != shape.num_classes:
+            raise ValueError(f"{len(judge.offsets_K)} offsets of classes; wanted {shape.num_classes}")
+        return judge
 
 
 def rarities(classes: ClassWords) -> Float32:

@@ -80,9 +80,15 @@ class Record:
                 "history": tuple(record["history"]),
                 "added": tuple(record["added"]),
                 "calibration": None if calibration is None else Calibration.from_dict(calibration),
-                "propensity": PropensityConstants(**record["propensity"]),
+                "propensity": _constants(record["propensity"]),
             }
         )
+
+
+def _constants(record: dict[str, Any]) -> PropensityConstants:
+    if set(record) != {"a", "b"} or not all(type(value) in (int, float) for value in record.values()):
+        raise ValueError(f"propensity of the record is {record!r}; wanted numbers a and b")
+    return PropensityConstants(**record)
 
 
 def _in_words(kind: type | tuple[type, ...]) -> str:

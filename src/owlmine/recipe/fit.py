@@ -85,13 +85,13 @@ def fit(
     ``name``: of the data, for the record.
     """
     options = options or TrainOptions()
-    plan = plan_for(data, options)
-    require_workable_values(data, name=name)
+    plan = plan_for(data, options, name=name)
     return Fit(data, plan, options, surroundings or Surroundings(), name).run()
 
 
-def plan_for(data: Dataset, options: TrainOptions) -> Plan:
+def plan_for(data: Dataset, options: TrainOptions, *, name: str) -> Plan:
     """The plan of these options for this data on this machine. Raises OwlmineError where there is none."""
+    require_workable_values(data, name=name)
     facts = Facts.of(data, choose_device(options.run.device))
     try:
         plan = resolve(options, facts)

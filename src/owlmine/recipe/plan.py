@@ -59,6 +59,11 @@ class Plan:
     """Share of the training points that a first fit leaves out to choose by, before the model learns from all of them;
     0: no rehearsal."""
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one dense model and nothing else."""
+        return self.heads == 1 and not self.judges.shortlist
+
     def member(self, number: int) -> DenseSettings:
         """Each model has a seed of its own, which no model of a run with another seed has."""
         return replace(self.model, seed=(self.model.seed * self.heads + number) % 2**32)

@@ -1,4 +1,4 @@
-"""From a dataset to a trained model in a folder."""
+"""From a dataset to a trained model in a folder: the recipe, with checkpoints, progress and resume around it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ from pathlib import Path
 
 from owlmine.data.datasets import open_dataset
 from owlmine.data.store import Store
+from owlmine.dense.progress import Reporter, SilentReporter
 from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
-from owlmine.model.predictor import Predictor
+from owlmine.files import remove_unfinished, write_text
+from owlmine.folder.model_folder import save_model
+from owlmine.model import Model
+from owlmine.recipe.fit import Fit, plan_for
 from owlmine.recipe.options import TrainOptions
-from owlmine.train.composed import ComposedRun
-from owlmine.train.composition import composition, without_open_sizes
-from owlmine.train.event_file import require_tensorboard
-from owlmine.train.finite import NotFinite, require_workable_values
-from owlmine.train.progress import Progress, Reporter
-from owlmine.train.reporters import SilentReporter
-from owlmine.train.run_folder import check_folder, finished_before
-from owlmine.train.stopping import Stopped, StopSignal
-from owlmine.train.trainer import Trainer
+from owlmine.recipe.plan import Plan
+from owlmine.run.curves import require_tensorboard
+from owlmine.run.run_folder import (
+    check_folder,
+    finished_before,
+    remove_working_files,
+    require_run_of,
+    run_description,
+    running_in,
+)
+from owlmine.run.surroundings import FolderSurroundings, Stopped, StopSignal, write_metrics
 
-__all__ = ["NotFinite", "Progress", "Reporter", "Stopped", "TrainOptions", "Trainer", "check_run", "train"]
+__all__ = ["Stopped", "check_run", "train"]
 
 
 def train(
@@ -31,58 +37,74 @@ def train(
     resume: bool = False,
     reporter: Reporter | None = None,
     data_name: str | None = None,
-) -> Predictor:
+) -> Model:
     """Trains a model on ``data`` (a store, anything that can be converted, or ``sample``) into the folder ``out``.
 
-    A folder that was interrupted goes on with ``resume=True`` as if it had never stopped; one that had finished gives
-    its model. Raises ``Stopped`` where SIGINT or SIGTERM asked the run to end; what it has learned is kept then, for
-    ``resume=True``.
-    ``data_name`` is for the model card.
+    With ``resume=True`` an interrupted run goes on as if it had never stopped; one that had finished gives its model.
+    Raises ``Stopped`` where SIGINT or SIGTERM asked the run to end; it can be resumed then. ``data_name`` is for the
+    record of the model.
     """
     out, options = Path(out), options or TrainOptions()
     check_run(out, options, resume=resume)
     store = data if isinstance(data, Store) else open_dataset(data)
-    options = without_open_sizes(
-        options,
-        device=choose_device(options.device),
-        dense=store.meta["queries"] == "dense",
-        num_points=len(store["train"]),
-    )
     reporter = reporter or SilentReporter()
     if resume and (out / "config.json").exists():
         return finished_before(store, out, options, reporter.message)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)
+    plan = plan_for(store, options, name=name)
     with StopSignal() as stop:
-        predictor = _run(store, out, options, reporter, name, resume=resume, stop=stop)
+        model = _run(store, out, options, plan, reporter, name, resume=resume, stop=stop)
         if stop.number is not None:
             raise Stopped(stop.number, f"stopped when the model was finished; it is in {out}")
-    return predictor
+    return model
 
 
 def _run(
-    store: Store, out: Path, options: TrainOptions, reporter: Reporter, name: str, *, resume: bool, stop: StopSignal
-) -> Predictor:
-    require_workable_values(store, name=name)
-    try:
-        parts = composition(
-            options,
-            device=choose_device(options.device),
-            dense=store.meta["queries"] == "dense",
-            num_classes=store.num_classes,
-            num_points=len(store["train"]),
-            has_dev="dev" in store.splits,
+    store: Store,
+    out: Path,
+    options: TrainOptions,
+    plan: Plan,
+    reporter: Reporter,
+    name: str,
+    *,
+    resume: bool,
+    stop: StopSignal,
+) -> Model:
+    with running_in(out, resume=resume):
+        _begin(out, store, options, plan, resume=resume)
+        surroundings = FolderSurroundings(
+            out,
+            reporter,
+            stop,
+            alone=plan.is_single,
+            resume=resume,
+            checkpoint_minutes=options.run.checkpoint_minutes,
+            tensorboard=options.run.tensorboard,
         )
-        if not parts.is_single:
-            return ComposedRun(store, out, options, parts, reporter, data_name=name).run(resume=resume, stop=stop)
-        trainer = Trainer(store, out, options, reporter, data_name=name)
-    except ValueError as error:
-        raise OwlmineError(str(error)) from error
-    return trainer.run(resume=resume, stop=stop)
+        with surroundings:
+            model = Model.of(Fit(store, plan, options, surroundings, name).run())
+        stop.check("before the model was saved")
+        write_metrics(out, [dict(line) for line in model.record.history], reporter)
+        save_model(out, model)
+        # Only now: a run killed before this line goes on from what is removed here.
+        remove_working_files(out, reporter.message)
+        return model
+
+
+def _begin(out: Path, store: Store, options: TrainOptions, plan: Plan, *, resume: bool) -> None:
+    if resume:
+        require_run_of(out, store, options, plan)
+        return
+    try:
+        remove_unfinished(out)
+        write_text(out / "run.json", run_description(store, options, plan))
+    except OSError as error:
+        raise OwlmineError(f"{out}: cannot be written: {error.strerror}") from error
 
 
 def check_run(out: Path, options: TrainOptions, *, resume: bool) -> None:
     """Raises OwlmineError for what can be known to fail before the data are there: folder, device, missing packages."""
     check_folder(out, resume=resume)
-    choose_device(options.device)
-    if options.tensorboard:
+    choose_device(options.run.device)
+    if options.run.tensorboard:
         require_tensorboard()

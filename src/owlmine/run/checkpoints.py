@@ -1,4 +1,7 @@
-"""Checkpoints: written beside their place and renamed, verified when read, the one before kept."""
+"""What a run keeps on disk while it is unfinished: checkpoints, and the weights of its best epoch.
+
+Files are written beside their place and renamed, and verified when they are read.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,15 @@ from typing import Any
 from torch import Tensor
 
 from owlmine.data.store import meta_checksum
+from owlmine.dense.loop import Snapshot
 from owlmine.errors import OwlmineError
 from owlmine.files import sha256_of, write_text
-from owlmine.model.whole_files import TensorFile, write_tensors
+from owlmine.folder.tensor_files import TensorFile, write_tensors
 
 _KEPT = 2
 _NAME = re.compile(r"step-(\d{10})\.json")
 # All that a run ever writes here; the hidden names are those of files that are not yet whole.
 _OURS = re.compile(r"(step-\d{10})\.(?:json|safetensors)|\.step-\d{10}\.(?:json|safetensors)\.[0-9a-f]{16}\.writing")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A run at the end of a step: every tensor, and what else it takes to go on."""
-
-    step: int
-    tensors: dict[str, Tensor]
-    state: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -49,15 +44,15 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: Snapshot) -> None:
         """Raises OwlmineError where the disk does not take it; older checkpoints are untouched then."""
         name = f"step-{checkpoint.step:010d}"
         tensors = self._folder / f"{name}.safetensors"
         try:
             self._folder.mkdir(exist_ok=True)
             write_tensors(tensors, checkpoint.tensors)
-            told = {"step": checkpoint.step, "sha256": sha256_of(tensors), "state": checkpoint.state}
-            write_text(self._folder / f"{name}.json", json.dumps(told | {"checksum": meta_checksum(told)}))
+            record = {"step": checkpoint.step, "sha256": sha256_of(tensors), "state": checkpoint.state}
+            write_text(self._folder / f"{name}.json", json.dumps(record | {"checksum": meta_checksum(record)}))
         except OSError as error:
             with suppress(OSError):
                 (self._folder / f"{name}.json").unlink(missing_ok=True)
@@ -93,12 +88,12 @@ class Checkpoints:
 
     def _read(self, step: int) -> FoundCheckpoint:
         file = self._folder / f"step-{step:010d}.safetensors"
-        told = json.loads((self._folder / f"step-{step:010d}.json").read_text("utf-8"))
-        if not isinstance(told, dict) or told.get("checksum") != meta_checksum(told):
+        record = json.loads((self._folder / f"step-{step:010d}.json").read_text("utf-8"))
+        if not isinstance(record, dict) or record.get("checksum") != meta_checksum(record):
             raise ValueError("its description has changed")
-        if sha256_of(file) != told["sha256"]:
+        if sha256_of(file) != record["sha256"]:
             raise ValueError("its tensors have changed")
-        return FoundCheckpoint(told["step"], TensorFile(file), told["state"])
+        return FoundCheckpoint(record["step"], TensorFile(file), record["state"])
 
     def _remove_all_but(self, steps: list[int]) -> None:
         kept = {f"step-{step:010d}" for step in steps}
@@ -107,3 +102,43 @@ class Checkpoints:
         for leftover in sorted(file for file, match in matches if match and match[1] not in kept):
             if leftover.is_file():
                 leftover.unlink()
+
+
+class BestWeights:
+    """``record`` is the line of metrics of the epoch whose weights are kept, None before the first."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.record: dict[str, Any] | None = None
+        self._sha256 = ""
+
+    def offer(self, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Keeps the weights if their P@1 is higher. Raises OwlmineError where the disk does not take them; what was
+        kept before stays then."""
+        if self.record is not None and record["P@1"] <= self.record["P@1"]:
+            return
+        try:
+            write_tensors(self._file, tensors)
+            self._sha256 = sha256_of(self._file)
+        except OSError as error:
+            reason = error.strerror or error
+            raise OwlmineError(f"{self._file}: the best weights so far cannot be kept: {reason}") from error
+        self.record = record
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Puts the kept weights into these tensors. Raises OwlmineError, and writes nothing, where they are harmed."""
+        assert self.record is not None
+        if not self._file.is_file() or sha256_of(self._file) != self._sha256:
+            raise OwlmineError(f"{self._file}: is missing or has changed")
+        file = TensorFile(self._file)
+        for name, tensor in tensors.items():
+            file.read_into(name, tensor)
+
+    def remove(self) -> None:
+        self._file.unlink(missing_ok=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"record": self.record, "sha256": self._sha256}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.record, self._sha256 = state["record"], state["sha256"]

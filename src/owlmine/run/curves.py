@@ -36,10 +36,10 @@ def _modules() -> tuple[ModuleType, ModuleType, ModuleType]:
 
 
 class EventFile:
-    """What one process adds to the run's curves. A context manager.
+    """What one process adds to the curves of a model.
 
-    ``after_step`` is where the process takes the run up: figures of later steps, left by one that was killed, come
-    again and are hidden. A disk that takes no more is told to ``complain`` once, and nothing is written from then on.
+    ``after_step`` is where the process takes the training up: figures of later steps, left by one that was killed, come
+    again and are hidden. Once the disk is full, ``complain`` is called and nothing more is written.
     """
 
     def __init__(self, folder: Path, *, after_step: int, complain: Callable[[str], None]) -> None:
@@ -47,7 +47,7 @@ class EventFile:
         self._file: BinaryIO | None = None
         self._events, board, self._summaries = _modules()
         try:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             earlier = [int(file.suffix[1:]) for file in folder.glob(f"{_NAME}*") if file.suffix[1:].isdigit()]
             # TensorBoard reads the files of a folder in the order of their names.
             number = max(earlier, default=0) + 1
@@ -61,10 +61,7 @@ class EventFile:
             start = self._events.SessionLog(status=self._events.SessionLog.START)
             self._add(step=after_step + 1, session_log=start)
 
-    def __enter__(self) -> EventFile:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         if self._file is not None:
             self._file.close()
 

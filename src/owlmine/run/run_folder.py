@@ -6,62 +6,73 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import owlmine
-from owlmine.data.store import Store
+from owlmine.data.store import Dataset
 from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
 from owlmine.files import is_unfinished, remove_unfinished, write_text
-from owlmine.model.folder import load
-from owlmine.model.predictor import Predictor
+from owlmine.model import Model, load
 from owlmine.recipe.options import TrainOptions
-from owlmine.train.best import BestWeights
-from owlmine.train.checkpoint import Checkpoints
+from owlmine.recipe.plan import Plan
+from owlmine.run.checkpoints import BestWeights, Checkpoints
 
 MEMBERS = "members"
-"""The folder of the models that a composed one is made of, while it is unfinished."""
+"""The folder of the models of an ensemble, while the run is unfinished."""
+METRICS = "metrics.jsonl"
+# Whether somebody watches a run may change when it is resumed.
+_FREE_OPTIONS = ("tensorboard", "checkpoint_minutes")
 
 
-def recipe(options: TrainOptions) -> dict[str, Any]:
-    """Every option that a run is bound to. Whether somebody watches it may change when it is resumed."""
-    return {name: value for name, value in asdict(options).items() if name != "tensorboard"}
+def binding_options(options: TrainOptions) -> dict[str, Any]:
+    """Every option that a run is bound to."""
+    return {name: value for name, value in options.to_dict().items() if name not in _FREE_OPTIONS}
 
 
-def run_description(store: Store, options: TrainOptions) -> str:
+def run_description(data: Dataset, options: TrainOptions, plan: Plan) -> str:
     """What ``run.json`` says: a run can be resumed with the same and nothing else."""
-    return json.dumps({"options": recipe(options), "data": store.meta["checksum"]}, indent=1)
+    record = {"options": binding_options(options), "plan": plan.to_dict(), "data": data.meta["checksum"]}
+    return json.dumps(record, indent=1) + "\n"
 
 
-def is_run_of(out: Path, store: Store, options: TrainOptions) -> bool:
-    """Whether the folder's run, finished or not, is one of these options and data."""
-    return not differences(out, store, options)
+def is_run_of(out: Path, data: Dataset, options: TrainOptions) -> bool:
+    """Whether the folder's run, finished or not, has these options and data."""
+    return not differences(out, data, options)
 
 
-def differences(out: Path, store: Store, options: TrainOptions) -> list[str]:
-    """How these options and data differ from those of the folder's run, in words."""
+def differences(out: Path, data: Dataset, options: TrainOptions, plan: Plan | None = None) -> list[str]:
+    """How these options, data and plan differ from those of the folder's run, in words."""
     try:
-        told = json.loads((out / "run.json").read_text("utf-8"))
-        # Options that came later had no effect then, which is what their defaults stand for in a single model.
-        then, data = recipe(TrainOptions(recipe="single")) | told["options"], told["data"]
+        record = json.loads((out / "run.json").read_text("utf-8"))
+        before, plan_before, checksum = dict(record["options"]), dict(record["plan"]), record["data"]
     except (OSError, ValueError, TypeError, KeyError):
         return ["run.json cannot be read"]
-    now = recipe(options)
-    changed = [name for name in then | now if name not in then or name not in now or then[name] != now[name]]
-    found = [f"{name} is {now.get(name)!r}, was {then.get(name)!r}" for name in changed]
-    return found if data == store.meta["checksum"] else [*found, "the data are others"]
+    found = _changes(binding_options(options), before)
+    if checksum != data.meta["checksum"]:
+        found.append("the data are others")
+    if not found and plan is not None:  # the same options may mean another plan on another machine
+        now = json.loads(json.dumps(plan.to_dict()))
+        found = [f"the plan for this machine: {change}" for change in _changes(now, plan_before)]
+    return found
 
 
-def require_run_of(out: Path, store: Store, options: TrainOptions) -> None:
-    """Raises OwlmineError unless the folder's run may go on with these options and data."""
-    if changed := differences(out, store, options):
+def _changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    changed = [
+        name for name in dict(before) | dict(now) if name not in before or name not in now or before[name] != now[name]
+    ]
+    return [f"{name} is {now.get(name)!r}, was {before.get(name)!r}" for name in changed]
+
+
+def require_run_of(out: Path, data: Dataset, options: TrainOptions, plan: Plan) -> None:
+    """Raises OwlmineError unless the folder's run may go on with these options and data on this machine."""
+    if changed := differences(out, data, options, plan):
         raise OwlmineError(
-            f"{out / 'run.json'}: tells of other options or data; resume with the same, or train anew"
-            f" ({'; '.join(changed)})"
+            f"{out / 'run.json'}: belongs to a run with other options or data; resume with the same, or train into a"
+            f" new folder ({'; '.join(changed)})"
         )
 
 
@@ -77,25 +88,25 @@ def check_folder(out: Path, *, resume: bool) -> None:
         raise OwlmineError(f"{out}: {'holds an unfinished run; go on with --resume' if has_run else 'already exists'}")
 
 
-def finished_before(store: Store, out: Path, options: TrainOptions, tell: Callable[[str], None]) -> Predictor:
+def finished_before(data: Dataset, out: Path, options: TrainOptions, message: Callable[[str], None]) -> Model:
     """The model of a run that has nothing left to do but, perhaps, to tidy up."""
-    if changed := differences(out, store, options):
+    if changed := differences(out, data, options):
         raise OwlmineError(
             f"{out}: holds a finished model of other options or data; give another folder ({'; '.join(changed)})"
         )
     with working_in(out):
-        remove_working_files(out, tell)
-    return load(out, device=choose_device(options.device))
+        remove_working_files(out, message)
+    return load(out, device=choose_device(options.run.device))
 
 
-def remove_working_files(out: Path, tell: Callable[[str], None]) -> None:
-    """What only an unfinished run needs. What cannot be removed is told and stays: the model is finished."""
+def remove_working_files(out: Path, message: Callable[[str], None]) -> None:
+    """Removes what only an unfinished run needs. A file that cannot be removed stays: the model is finished."""
     checkpoints, best = Checkpoints(out / "checkpoints"), BestWeights(out / "best.safetensors")
     for remove in (checkpoints.remove_all, best.remove, lambda: remove_unfinished(out)):
         try:
             remove()
         except OSError as error:
-            tell(f"{out}: files that only the run needed cannot be removed: {error.strerror}")
+            message(f"{out}: files that only the run needed cannot be removed: {error.strerror}")
     if (out / MEMBERS).is_dir():
         shutil.rmtree(out / MEMBERS, ignore_errors=True)
 

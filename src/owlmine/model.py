@@ -1,0 +1,160 @@
+"""The public door: ``fit``, ``load``, and the ``Model`` that they return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+from owlmine.data.datasets import open_dataset
+from owlmine.data.memory import MemoryDataset
+from owlmine.data.store import Dataset, Store
+from owlmine.dense.progress import Progress, SilentReporter
+from owlmine.errors import OwlmineError
+from owlmine.files import NewFolder
+from owlmine.folder.model_folder import load_model, save_model
+from owlmine.metrics.propensity import PropensityConstants
+from owlmine.rank.predictor import Lift, Prediction, Predictions, Predictor
+from owlmine.recipe import fit as recipe
+from owlmine.recipe.options import TrainOptions
+
+if TYPE_CHECKING:
+    from owlmine.evaluate.model_data import ReadOptions
+    from owlmine.evaluate.of_model import Evaluation
+
+__all__ = ["Lift", "Model", "Prediction", "Predictions", "fit", "load"]
+
+_IN_MEMORY = "data in memory"
+
+
+class Model(Predictor):
+    """A trained model. It does not change and may be used from many threads at once.
+
+    ``predict`` and ``predict_batch`` answer queries; ``record`` says where the model comes from and how good it was.
+    """
+
+    @classmethod
+    def of(cls, predictor: Predictor) -> Self:
+        """The same model with everything that a model can do."""
+        return cls(**{field.name: getattr(predictor, field.name) for field in fields(Predictor) if field.init})
+
+    def evaluate(
+        self,
+        X: Any,
+        Y: Any = None,
+        *,
+        split: str | None = None,
+        ks: Sequence[int] | None = None,
+        constants: PropensityConstants | None = None,
+        tail: float = 0.0,
+        options: ReadOptions | None = None,
+    ) -> Evaluation:
+        """Precision, recall, nDCG, propensity-scored figures and the calibration error on labelled points.
+
+        ``X``: queries as ``predict`` takes them, with labels ``Y`` as ``fit`` takes them; or, without ``Y``, a dataset
+        that can be read (a store, a file, a folder, ``sample``), of which ``split`` is judged (``test`` by default).
+        """
+        from owlmine.evaluate.model_data import open_for_model, split_from
+        from owlmine.evaluate.of_model import evaluate_model
+
+        if Y is not None:
+            points = split_from(self, X, Y)
+            return evaluate_model(self, points, ks=ks, constants=constants, tail=tail)
+        with TemporaryDirectory(prefix="owlmine-") as scratch:
+            store, name = open_for_model(self, X, Path(scratch), split=split, options=options)
+            return evaluate_model(self, store[name], ks=ks, constants=constants, tail=tail)
+
+    def add_classes(
+        self,
+        X: Any = None,
+        Y: Any = None,
+        *,
+        names: Mapping[str, str] | None = None,
+        caution: float | None = None,
+    ) -> Self:
+        """A new model that has more classes, from examples ``X`` with labels ``Y``, from names by key, or both.
+
+        Nothing is trained, and this model stays as it is. The record of the new one says how well they are found.
+        """
+        from owlmine.add_classes.add import add_classes
+        from owlmine.add_classes.examples import Examples
+        from owlmine.add_classes.vectors import CAUTION
+
+        examples = None if X is None else Examples.of(self, X, Y)
+        caution = CAUTION if caution is None else caution
+        return self.of(add_classes(self, examples, names, caution=caution, source=_IN_MEMORY).predictor)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model into a new folder, which appears whole or not at all."""
+        path = Path(path)
+        try:
+            with NewFolder(path) as folder:
+                save_model(folder.path, self)
+                folder.publish()
+        except OSError as error:
+            raise OwlmineError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+    def on(self, device: torch.device | str) -> Self:
+        """The same model on that device."""
+        return self.of(super().on(torch.device(device)))
+
+
+def fit(
+    X: Any,
+    Y: Any = None,
+    *,
+    class_names: Mapping[Any, str] | Sequence[str] | None = None,
+    validation: tuple[Any, Any] | None = None,
+    device: str | None = None,
+    seed: int | None = None,
+    options: TrainOptions | Mapping[str, Any] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Model:
+    """Trains a model by the recipe of ``owlmine train``, in memory.
+
+    X: texts, a SciPy matrix, a NumPy array or a pandas object, with labels ``Y`` as a list of labels or of lists of
+        labels, a sparse or dense indicator matrix; or, without ``Y``, a dataset on disk (a folder, a store, ``sample``).
+    class_names: of classes, by key, or in the order of an indicator's columns.
+    validation: (X, Y) to choose and to calibrate on; by default points of the training data are held out for that.
+    options: ``TrainOptions``, or some of its options by name, such as ``{"epochs": 3, "dim": 64}``.
+    progress: is called with a ``Progress`` while models train.
+    """
+    chosen = options if isinstance(options, TrainOptions) else TrainOptions.of(**dict(options or {}))
+    given = {name: value for name, value in (("device", device), ("seed", seed)) if value is not None}
+    chosen = chosen.with_(**given)
+    data, name = _dataset(X, Y, class_names, validation)
+    reporter = SilentReporter() if progress is None else _Callback(progress)
+    return Model.of(recipe.fit(data, chosen, name=name, surroundings=recipe.Surroundings(reporter)))
+
+
+def load(path: str | Path, *, device: str | torch.device = "cpu") -> Model:
+    """Opens a model folder. Loading never runs code from it, and a damaged folder is refused."""
+    return Model.of(load_model(path, device=device))
+
+
+def _dataset(X: Any, Y: Any, class_names: Any, validation: Any) -> tuple[Dataset, str]:
+    from owlmine.data.python_data import dataset_from
+
+    if Y is not None:
+        return dataset_from(X, Y, class_names=class_names, validation=validation), _IN_MEMORY
+    if class_names is not None or validation is not None:
+        raise OwlmineError("class names and validation points were given without Y; a dataset on disk brings its own")
+    if isinstance(X, Store | MemoryDataset):
+        return X, X.path.name if isinstance(X, Store) else _IN_MEMORY
+    if isinstance(X, str | Path):
+        return open_dataset(X), Path(X).name
+    raise OwlmineError(f"X is a {type(X).__name__} and there is no Y; wanted labels, or the path of a dataset")
+
+
+class _Callback(SilentReporter):
+    """A function that hears of progress."""
+
+    def __init__(self, callback: Callable[[Progress], None]) -> None:
+        self._callback = callback
+
+    def progress(self, progress: Progress) -> None:
+        self._callback(progress)

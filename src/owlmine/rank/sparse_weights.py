@@ -1,0 +1,203 @@
+"""Sparse linear classifiers, a row of weights and a bias for each class, and the scores that they give.
+
+``compiled_scores`` works class by class in C; ``plain_scores`` does the same in NumPy where there is no compiler.
+
+Shapes: K classes, C new ones, E weights of all, N queries, S places of a shortlist, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from torch import Tensor
+
+from owlmine.data.rows import Float32, Int64, SparseRows, gather_rows
+from owlmine.dense.retriever import ModelShape
+from owlmine.extensions import load_extension
+from owlmine.rank.points import as_arrays, as_tensors, ascends_in_rows, checked_rows
+
+# Places that are sorted by class at a time: 24 bytes each.
+_BLOCK_PLACES = 1 << 23
+_DTYPES = {
+    "offsets": torch.int64,
+    "features": torch.int32,
+    "weights": torch.float32,
+    "biases": torch.float32,
+    "num_features": torch.int64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SparseWeights:
+    """A row of weights for each class. Class c has ``weights[offsets_K1[c]:offsets_K1[c + 1]]`` for the features at the
+    same places, ascending.
+
+    A class that had nothing to learn from has no weights and the bias 0: it scores 0 for every query.
+    """
+
+    offsets_K1: Int64
+    features: NDArray[np.int32]
+    weights: Float32
+    biases_K: Float32
+    num_features: int
+
+    def __post_init__(self) -> None:
+        """ValueError where numbers do not fit each other, from wherever they come."""
+        if not 0 <= self.num_features < 2**31:
+            raise ValueError(f"num_features is {self.num_features}; wanted 0 to 2^31 - 1")
+        rows = checked_rows(SparseRows(self.offsets_K1, self.features, self.weights), num_features=self.num_features)
+        if not ascends_in_rows(rows.offsets, rows.indices):
+            raise ValueError("a class does not have each feature once, in ascending order")
+        biases_K = np.ascontiguousarray(self.biases_K, np.float32)
+        if biases_K.shape != (len(rows),) or not np.isfinite(biases_K).all():
+            raise ValueError(f"biases have the shape {biases_K.shape}; wanted a finite number for each of {len(rows)}")
+        for name, array in zip(
+            ("offsets_K1", "features", "weights", "biases_K"),
+            (rows.offsets, rows.indices, rows.values, biases_K),
+            strict=True,
+        ):
+            object.__setattr__(self, name, array)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.biases_K)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Classes and features."""
+        return self.num_classes, self.num_features
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the arrays."""
+        return sum(array.nbytes for array in (self.offsets_K1, self.features, self.weights, self.biases_K))
+
+    def scores(self, queries: SparseRows, ids_NS: NDArray[Any]) -> Float32:
+        """[N, S]: <query n, weights of class ids[n, s]> + its bias; 0 where the id is below 0, an empty place."""
+        queries = checked_rows(queries, num_features=self.num_features)
+        ids_NS = np.asarray(ids_NS)
+        if ids_NS.ndim != 2 or len(ids_NS) != len(queries) or ids_NS.dtype.kind not in "iu":
+            raise ValueError(
+                f"ids have the shape {ids_NS.shape} in {ids_NS.dtype}; wanted [{len(queries)}, S] class ids"
+            )
+        if ids_NS.size and ids_NS.max() >= self.num_classes:
+            raise ValueError(f"ids go up to {ids_NS.max()}; there are {self.num_classes} classes")
+        ids_NS = np.ascontiguousarray(ids_NS, np.int64)
+        score = plain_scores if compiled_module() is None else compiled_scores
+        scores_NS, num_rows = np.empty(ids_NS.shape, np.float32), max(_BLOCK_PLACES // max(ids_NS.shape[1], 1), 1)
+        for start in range(0, len(queries), num_rows):
+            block = slice(start, start + num_rows)
+            scores_NS[block] = score(
+                queries[block], self._rows, self.biases_K, ids_NS[block], num_features=self.num_features
+            )
+        return scores_NS
+
+    def with_more(self, weights_CF: csr_matrix) -> SparseWeights:
+        """With a class behind the others for each row; their biases are 0."""
+        new = weights_CF.tocsr().sorted_indices()
+        return SparseWeights(
+            np.concatenate([self.offsets_K1, self.offsets_K1[-1] + new.indptr[1:].astype(np.int64)]),
+            np.concatenate([self.features, new.indices.astype(np.int32)]),
+            np.concatenate([self.weights, new.data.astype(np.float32)]),
+            np.concatenate([self.biases_K, np.zeros(new.shape[0], np.float32)]),
+            self.num_features,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a file keeps; they share memory with these where they can."""
+        return as_tensors(
+            {
+                "offsets": self.offsets_K1,
+                "features": self.features,
+                "weights": self.weights,
+                "biases": self.biases_K,
+                "num_features": np.array(self.num_features, np.int64),
+            }
+        )
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SparseWeights:
+        """Back from ``tensors()``; ValueError where that cannot be what they are."""
+        arrays = as_arrays(tensors, _DTYPES)
+        return cls(
+            arrays["offsets"], arrays["features"], arrays["weights"], arrays["biases"], int(arrays["num_features"])
+        )
+
+    @classmethod
+    def of_model(cls, tensors: Mapping[str, Tensor], shape: ModelShape) -> SparseWeights:
+        """The same; ValueError, too, unless there is a row for each class of such a model, of the model's features."""
+        weights = cls.from_tensors(tensors)
+        if weights.shape != (shape.num_classes, shape.num_features) or shape.dense:
+            raise ValueError(
+                f"weights are of {weights.num_classes} classes and {weights.num_features} features; wanted those of the"
+                f" model, {shape}"
+            )
+        return weights
+
+    @property
+    def _rows(self) -> SparseRows:
+        return SparseRows(self.offsets_K1, self.features, self.weights)
+
+
+def plain_scores(
+    queries: SparseRows, weights: SparseRows, biases_K: Float32, ids_NS: Int64, *, num_features: int
+) -> Float32:
+    """What ``compiled_scores`` does, in NumPy."""
+    assert queries.values is not None
+    assert weights.values is not None
+    scores_NS, query_F = np.zeros(ids_NS.shape, np.float32), np.zeros(num_features, np.float32)
+    for n, ids_S in enumerate(ids_NS):
+        own = slice(queries.offsets[n], queries.offsets[n + 1])
+        np.add.at(query_F, queries.indices[own], queries.values[own])
+        places = np.flatnonzero(ids_S >= 0)
+        offsets, positions = gather_rows(weights.offsets, ids_S[places])
+        products = weights.values[positions].astype(np.float64) * query_F[weights.indices[positions]]
+        sums = np.bincount(np.repeat(np.arange(len(places)), np.diff(offsets)), products, minlength=len(places))
+        scores_NS[n, places] = biases_K[ids_S[places]] + sums
+        query_F[queries.indices[own]] = 0
+    return scores_NS
+
+
+def compiled_scores(
+    queries: SparseRows, weights: SparseRows, biases_K: Float32, ids_NS: Int64, *, num_features: int
+) -> Float32:
+    """[N, S]: <query n, weights of class ids[n, s]> + its bias; 0 where the id is negative."""
+    extension = compiled_module()
+    assert extension is not None
+    scores_NS = np.zeros(ids_NS.shape, np.float32)
+    # Class by class: the weights of one are spread out once for all queries that have it.
+    places = np.argsort(ids_NS, axis=None)
+    ids = ids_NS.ravel()[places]
+    num_empty = int(np.searchsorted(ids, 0))
+    places, ids = places[num_empty:], ids[num_empty:]
+    if len(ids) == 0:
+        return scores_NS
+    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    extension.score(
+        queries.offsets,
+        queries.indices,
+        queries.values,
+        num_features,
+        weights.offsets,
+        weights.indices,
+        weights.values,
+        biases_K,
+        ids[starts],
+        np.append(starts, len(ids)),
+        places,
+        ids_NS.shape[1],
+        scores_NS,
+        torch.get_num_threads(),
+    )
+    return scores_NS
+
+
+def compiled_module() -> ModuleType | None:
+    return load_extension("owlmine.rank._linear")
