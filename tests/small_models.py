@@ -83,6 +83,13 @@ def text_model() -> Path:
 
 
 @functools.cache
+def calibrated_model() -> Path:
+    """With validation points, and so with probabilities."""
+    train(text_store(), workplace() / "calibrated-model", OPTIONS.with_(validation=0.4))
+    return workplace() / "calibrated-model"
+
+
+@functools.cache
 def sparse_data() -> Path:
     """Counts, so that the store weights them; with pairs that scoring leaves out."""
     folder = workplace() / "points"

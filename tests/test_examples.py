@@ -22,7 +22,16 @@ def two_tower(lines: list[str]) -> None:
     assert recalls[-1] > 90
 
 
-CHECKS: dict[str, Callable[[list[str]], None]] = {"two_tower.py": two_tower}
+def fit(lines: list[str]) -> None:
+    """Both topics of the first query are found, the loaded model is the same one, and new texts are understood."""
+    assert len(lines) == 6
+    assert re.search(r"broke in a storm: (Sailing \d+%, Weather|Weather \d+%, Sailing)", lines[2])
+    assert re.search(r"for the dough: Baking \d+%", lines[3])
+    assert lines[4] == "the loaded model answers the same: True"
+    assert float(re.search(r"new texts: ([\d.]+) %", lines[5])[1]) > 90
+
+
+CHECKS: dict[str, Callable[[list[str]], None]] = {"fit.py": fit, "two_tower.py": two_tower}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

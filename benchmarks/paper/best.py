@@ -8,8 +8,7 @@ from typing import Any
 import matplotlib
 from dataset import DATASETS, Dataset
 from peers import all_peers
-from pictures import IMAGES
-from results import RESULTS, Result, read, read_all
+from results import IMAGES, RESULTS, Result, read, read_all
 from tables import markdown
 
 matplotlib.use("Agg")

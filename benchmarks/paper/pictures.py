@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import matplotlib
 from dataset import Dataset
 from questions import Question, stored
+from results import IMAGES
 from step_times import step_milliseconds
 from tables import markdown
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 _COLOURS = {
     "debian-depends": "#b3541e",
     "tibkat-gnd": "#1f5f8b",

@@ -22,6 +22,7 @@ from owlmine.files import write_text
 
 # Elsewhere for those who repeat the study.
 PAPER = Path(os.environ.get("OWLMINE_STUDY_RESULTS") or RESULTS / "paper")
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 Result = dict[str, Any]
 
 # What makes a run the same run: with these equal it is not made again.

@@ -7,7 +7,7 @@ from typing import Any
 
 from owlmine.compare.methods import Method, Setting
 from owlmine.compare.options import CompareOptions
-from owlmine.compare.timing import StepTimer
+from owlmine.compare.runs import StepTimer
 from owlmine.data.store import Store
 from owlmine.dense.progress import SilentReporter
 from owlmine.dense.validation import ValidationPart

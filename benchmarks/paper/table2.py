@@ -22,10 +22,10 @@ from results import PAPER
 from step_times import add_step_times, step_milliseconds
 from tables import markdown
 
+from owlmine.compare.figures import NAMES
 from owlmine.compare.methods import METHODS, Setting
 from owlmine.compare.options import CompareOptions
 from owlmine.data.store import Store
-from owlmine.demo.figures import NAMES
 from owlmine.errors import OwlmineError
 from owlmine.run.run_folder import mark_of
 
@@ -112,7 +112,7 @@ def figure_table() -> str:
                     method["title"],
                     f"{method['mean']['P@1']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}"),
                     *(f"{method['mean'][figure]:.2f}" for figure in _REST),
-                    f"{method['search']['validation P@1']:.2f}",
+                    _searched(method),
                     step_milliseconds(method),
                     " / ".join(f"{method['setting'][rate]:g}" for rate in _RATES),
                 )
@@ -134,3 +134,9 @@ def ratio_table() -> str:
         if method["name"] != results["baseline"]
     ]
     return markdown(("", "", *NAMES), rows, left=2)
+
+
+def _searched(method: dict[str, Any]) -> str:
+    """Validation P@1 of the search; a dash where the setting was given and nothing was searched."""
+    validated = method["search"]["validation P@1"]
+    return "–" if validated is None else f"{validated:.2f}"

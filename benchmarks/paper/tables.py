@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -105,4 +106,5 @@ def markdown(head: tuple[str, ...], rows: list[tuple[str, ...]], *, left: int) -
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(f"{table1()}\n\n{table3()}")

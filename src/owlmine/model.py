@@ -6,25 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 
+from owlmine.add_classes.add import add_classes
+from owlmine.add_classes.examples import Examples
+from owlmine.add_classes.vectors import CAUTION
 from owlmine.data.datasets import open_dataset
 from owlmine.data.memory import MemoryDataset
+from owlmine.data.python_data import dataset_from
 from owlmine.data.store import Dataset, Store
 from owlmine.dense.progress import Progress, SilentReporter
 from owlmine.errors import OwlmineError
+from owlmine.evaluate.model_data import ReadOptions, open_for_model, split_from
+from owlmine.evaluate.of_model import Evaluation, evaluate_model
 from owlmine.files import NewFolder
 from owlmine.folder.model_folder import load_model, save_model
 from owlmine.metrics.propensity import PropensityConstants
 from owlmine.rank.predictor import Lift, Prediction, Predictions, Predictor
 from owlmine.recipe import fit as recipe
 from owlmine.recipe.options import TrainOptions
-
-if TYPE_CHECKING:
-    from owlmine.evaluate.model_data import ReadOptions
-    from owlmine.evaluate.of_model import Evaluation
 
 __all__ = ["Lift", "Model", "Prediction", "Predictions", "fit", "load"]
 
@@ -58,9 +60,6 @@ class Model(Predictor):
         ``X``: queries as ``predict`` takes them, with labels ``Y`` as ``fit`` takes them; or, without ``Y``, a dataset
         that can be read (a store, a file, a folder, ``sample``), of which ``split`` is judged (``test`` by default).
         """
-        from owlmine.evaluate.model_data import open_for_model, split_from
-        from owlmine.evaluate.of_model import evaluate_model
-
         if Y is not None:
             points = split_from(self, X, Y)
             return evaluate_model(self, points, ks=ks, constants=constants, tail=tail)
@@ -74,18 +73,13 @@ class Model(Predictor):
         Y: Any = None,
         *,
         names: Mapping[str, str] | None = None,
-        caution: float | None = None,
+        caution: float = CAUTION,
     ) -> Self:
         """A new model that has more classes, from examples ``X`` with labels ``Y``, from names by key, or both.
 
         Nothing is trained, and this model stays as it is. The record of the new one says how well they are found.
         """
-        from owlmine.add_classes.add import add_classes
-        from owlmine.add_classes.examples import Examples
-        from owlmine.add_classes.vectors import CAUTION
-
         examples = None if X is None else Examples.of(self, X, Y)
-        caution = CAUTION if caution is None else caution
         return self.of(add_classes(self, examples, names, caution=caution, source=_IN_MEMORY).predictor)
 
     def save(self, path: str | Path) -> None:
@@ -117,7 +111,7 @@ def fit(
     """Trains a model by the recipe of ``owlmine train``, in memory.
 
     X: texts, a SciPy matrix, a NumPy array or a pandas object, with labels ``Y`` as a list of labels or of lists of
-        labels, a sparse or dense indicator matrix; or, without ``Y``, a dataset on disk (a folder, a store, ``sample``).
+        labels, or a sparse or dense indicator matrix. Without ``Y``: a dataset on disk (a folder, a store, ``sample``).
     class_names: of classes, by key, or in the order of an indicator's columns.
     validation: (X, Y) to choose and to calibrate on; by default points of the training data are held out for that.
     options: ``TrainOptions``, or some of its options by name, such as ``{"epochs": 3, "dim": 64}``.
@@ -137,8 +131,6 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Model:
 
 
 def _dataset(X: Any, Y: Any, class_names: Any, validation: Any) -> tuple[Dataset, str]:
-    from owlmine.data.python_data import dataset_from
-
     if Y is not None:
         return dataset_from(X, Y, class_names=class_names, validation=validation), _IN_MEMORY
     if class_names is not None or validation is not None:

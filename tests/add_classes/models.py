@@ -21,12 +21,6 @@ def composed_model() -> Path:
 
 
 @functools.cache
-def calibrated_model() -> Path:
-    train(text_store(), workplace() / "calibrated-model-to-add-to", OPTIONS.with_(validation=0.3))
-    return workplace() / "calibrated-model-to-add-to"
-
-
-@functools.cache
 def weighed_model() -> Path:
     """Like the composed one, with weights fitted on validation points, by which rarity counts too."""
     options = OPTIONS.with_(heads=2, shortlist=6, epochs=2, validation=0.3)

@@ -31,6 +31,7 @@ from owlmine.run import train
 from ..small_models import (
     OPTIONS,
     TOPICS,
+    calibrated_model,
     dense_data,
     dense_model,
     sparse_model,
@@ -39,7 +40,7 @@ from ..small_models import (
     text_point,
     workplace,
 )
-from .models import PAIRED, TEXTS, calibrated_model, composed_model, texts_of, weighed_model
+from .models import PAIRED, TEXTS, composed_model, texts_of, weighed_model
 
 
 @pytest.mark.parametrize("model", [text_model, composed_model, calibrated_model, weighed_model])

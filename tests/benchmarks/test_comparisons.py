@@ -19,13 +19,13 @@ import results
 import study
 import table2
 
+from owlmine.compare.figures import NAMES
 from owlmine.compare.folder import CompareFolder
 from owlmine.compare.methods import METHODS, Setting
 from owlmine.compare.options import CompareOptions
 from owlmine.data import Store
-from owlmine.demo.figures import NAMES
 from owlmine.errors import OwlmineError
-from owlmine.train.run_folder import mark_of
+from owlmine.run.run_folder import mark_of
 
 TABLE2_FILES = sorted((results.PAPER / "table2").glob("*.json"))
 QUESTION_FILES = sorted((results.PAPER / "questions").glob("*.json"))
@@ -248,9 +248,9 @@ def test_softmaxes_at_equal_cost_take_equal_seconds(tmp_path: Path, monkeypatch:
     for variant in variants:
         assert variant.knobs == ()
         assert variant.starts == (Setting(0.2, 4.0, 0.003, 5.0),)
-        epochs = asked.final_options(variant, variant.starts[0], seed=0).epochs
+        epochs = asked.final_options(variant, variant.starts[0], seed=0).steps.epochs
         assert epochs * seconds[variant.loss.replace("-", "_")] == pytest.approx(12.0 * 0.5)
-        assert asked.search_options(variant, variant.starts[0]).epochs == pytest.approx(0.25 * epochs)
+        assert asked.search_options(variant, variant.starts[0]).steps.epochs == pytest.approx(0.25 * epochs)
 
 
 def test_equal_cost_wants_timed_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,8 @@ import worker
 from owlmine.data import Store
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.of_model import evaluate_model
-from owlmine.train import TrainOptions, train
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import train
 
 # Answers with the commonest classes of train.
 WORKER = """
@@ -162,7 +163,7 @@ def test_ours_is_judged_as_evaluate_does(small_dataset: datasets.Dataset, small_
     kept = tmp_path / "results"
     result = ours.run_ours(small_dataset, small_store, out=tmp_path / "model", results=kept)
     assert result is not None
-    again = train(small_store, tmp_path / "other", TrainOptions(recipe="single", epochs=2.0, dim=8, device="cpu"))
+    again = train(small_store, tmp_path / "other", TrainOptions.of(recipe="single", epochs=2.0, dim=8, device="cpu"))
     figures = evaluate_model(again, small_store["test"]).figures
     for name, value in result["figures"].items():
         assert value == pytest.approx(figures[name], abs=1e-3), name
@@ -199,7 +200,7 @@ def test_wrong_sizes_are_refused(small_dataset: datasets.Dataset, small_store: S
 @pytest.mark.parametrize("name", datasets.DATASETS)
 def test_configurations_fit_together(name: str) -> None:
     dataset = datasets.Dataset.named(name)
-    TrainOptions(**dataset.ours)
+    TrainOptions.of(**dataset.ours)
     known = {*datasets.OURS, *peers.all_peers()}
     assert {*dataset.tools, *dataset.left_out} <= known
     assert not set(dataset.tools) & set(dataset.left_out)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import dataset as datasets
 import peers
+import plans
 import pytest
 import results
 import tables
@@ -68,8 +71,8 @@ def test_rows_of_a_dataset(stored: Path) -> None:
 @pytest.mark.parametrize("name", SUMS)
 def test_other_matrices_are_left_out(name: str, stored: Path) -> None:
     write(stored / "table3" / "bibtex-omikuji-cpu.json", stored_run(tool="omikuji", matrices=SUMS | {name: "e" * 64}))
-    kept, left_out = tables.joined(stored)
-    assert [run["tool"] for run in kept["bibtex"]] == ["pecos"]
+    by_dataset, left_out = tables.joined(stored)
+    assert [run["tool"] for run in by_dataset["bibtex"]] == ["pecos"]
     assert left_out == [f"bibtex, Omikuji 0.5.2 on cpu: measured on another {name}"]
     assert "| Omikuji" not in tables.table3(stored)
     assert f"Left out: {left_out[0]}." in tables.table3(stored)
@@ -82,20 +85,59 @@ def test_a_dataset_without_sizes_is_left_out(stored: Path) -> None:
 
 
 def test_blocks_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(write_docs.BLOCKS, "table1", lambda: "| new |")
+    monkeypatch.setitem(write_docs.BLOCKS, "results: table1", lambda: "| new |")
     text = "before\n<!-- results: table1 -->\nold\n<!-- end -->\nafter\n"
-    once = write_docs.with_results(text)
+    once = write_docs.with_tables(text)
     assert once == "before\n<!-- results: table1 -->\n| new |\n<!-- end -->\nafter\n"
-    assert write_docs.with_results(once) == once
-    with pytest.raises(ValueError, match="asks for results of 'table9'"):
-        write_docs.with_results(text.replace("table1", "table9"))
+    assert write_docs.with_tables(once) == once
+    with pytest.raises(ValueError, match="has the mark 'results: table9'; wanted one of results: table1"):
+        write_docs.with_tables(text.replace("table1", "table9"))
 
 
 @pytest.mark.parametrize("document", write_docs.DOCUMENTS, ids=lambda document: document.name)
-def test_documents_show_the_stored_results(document: Path) -> None:
+def test_documents_show_the_stored_results_and_the_plan(document: Path) -> None:
     text = document.read_text("utf-8")
-    assert "<!-- results: " in text
-    assert write_docs.with_results(text) == text, "run: python benchmarks/paper/write_docs.py"
+    assert "<!-- results: " in text or "<!-- plan: " in text
+    assert write_docs.with_tables(text) == text, "run: python benchmarks/paper/write_docs.py"
+
+
+def shown_rows(table: str) -> list[tuple[float, list[str]]]:
+    """The size up to which each row holds, and its cells."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[0] == "|"]
+    return [(math.inf if row[0] == "more" else int(row[0][3:].replace(",", "")), row[1:]) for row in rows[2:]]
+
+
+def test_sizes_hold_up_to_each_limit_and_change_behind_it() -> None:
+    rows = shown_rows(plans.sizes())
+    assert [most for most, _ in rows] == [25_000, 60_000, 200_000, math.inf]
+    for most, cells in rows:
+        for on_gpu, cell in zip((True, False), cells, strict=True):
+            at = plans.plan(points=min(int(min(most, 10**9)), 10**9), on_gpu=on_gpu)
+            assert cell == f"{at.heads} of {at.model.dim} dimensions, {at.model.epochs:g} epochs"
+    for (most, cells), (_, following) in itertools.pairwise(rows):
+        behind = [plans.plan(points=int(most) + 1, on_gpu=on_gpu).heads for on_gpu in (True, False)]
+        assert [int(cell.split()[0]) for cell in following] == behind
+        assert cells != following
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_pools_are_those_of_the_plan(on_gpu: bool) -> None:
+    first = 2
+    for most, cells in shown_rows(plans.pools()):
+        words = cells[on_gpu].replace(",", "")
+        for num_classes in (first, min(first + 7, int(min(most, 10**9))), int(min(most, 10**9))):
+            wanted = {"all others": num_classes - 1, "1/8 of them": num_classes // 8}.get(words)
+            pool = plans.plan(classes=num_classes, on_gpu=on_gpu).model.pool
+            assert pool == (int(words) if wanted is None else wanted), num_classes
+        first = int(min(most, 10**9)) + 1
+
+
+def test_every_loss_of_the_table_is_planned_so() -> None:
+    for line in plans.losses().splitlines()[2:]:
+        name, top, scale, *rates = (cell.strip() for cell in line.strip("|").split("|"))
+        model = plans.plan(loss=name.strip("`")).model
+        assert (model.top, model.scale) == (int(top), float(scale))
+        assert [model.class_rate, model.feature_rate, model.map_rate] == [float(rate) for rate in rates]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -45,14 +45,14 @@ def test_from_the_command_line_to_answers(tmp_path: Path, owlmine_command: Comma
         "2 new classes, 5 examples",
         "left-out",
         "3 to 4         1          4",
-        "Not judged, as they have one example: c-alps.",
+        "Not measured, as they have one example: c-alps.",
         "Not added, as the model knows nothing of their examples and names: c-riddle.",
         "Labels of classes that the model has, passed over: 4.",
         "Examples of which the model knows no feature, passed over: 1.",
         "grown: a model of 14 classes.",
     ):
         assert expected in done.stdout
-    answers = owlmine_command("predict", out, "-", "--top", "3", input="a violin of copper\n")
+    answers = owlmine_command("predict", out, "-", "--k", "3", input="a violin of copper\n")
     assert "c-music" in [found["key"] for found in json.loads(answers.stdout)["classes"]]
     judged = owlmine_command("evaluate", out, tmp_path / "examples.jsonl", "--k", "1,5", "--json", "--device", "cpu")
     assert json.loads(judged.stdout)["classes"] == 14
@@ -75,19 +75,19 @@ def test_json_and_names(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "grown"
     done = run(text_model(), example_file(tmp_path), "--names", names, "--out", out, "--json", "--caution", "4")
     assert done.exit_code == 0, done.exception
-    told = json.loads(done.stdout)
-    assert told["added"] == [
+    found = json.loads(done.stdout)
+    assert found["added"] == [
         {"key": "c-music", "examples": 4, "by_name": True},
         {"key": "c-alps", "examples": 1, "by_name": False},
         {"key": "c-ice", "examples": 0, "by_name": True},
     ]
-    assert told["not_added"] == ["c-riddle", "c-words"]
-    assert (told["classes"], told["left_out_examples"], told["known_names"], told["known_labels"]) == (15, 4, 1, 4)
-    assert 0 <= told["R@1"] <= told["R@5"] <= 100
+    assert found["not_added"] == ["c-riddle", "c-words"]
+    assert (found["classes"], found["left_out_examples"], found["known_names"], found["known_labels"]) == (15, 4, 1, 4)
+    assert 0 <= found["R@1"] <= found["R@5"] <= 100
     model = owlmine.load(out)
-    assert model.config["added"][0]["source"] == "examples.jsonl, names.tsv"
-    assert model.config["added"][0]["caution"] == 4
-    assert model.config["added"][0]["R@5"] == pytest.approx(told["R@5"], abs=0.01)
+    assert model.record.added[0]["source"] == "examples.jsonl, names.tsv"
+    assert model.record.added[0]["caution"] == 4
+    assert model.record.added[0]["R@5"] == pytest.approx(found["R@5"], abs=0.01)
     assert model.predict(["glacier"], k=1)[0][0].name in ("Glacier ice", "Glacier")
 
 
@@ -98,7 +98,7 @@ def test_names_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(text_model(), "--names", names, "--out", tmp_path / "grown")
     assert done.exit_code == 0, done.exception
     assert "5 new classes, 0 examples" in done.stdout
-    assert "Not judged, as they have a name alone: glacier violin, glacier castle," in done.stdout
+    assert "Not measured, as they have a name alone: glacier violin, glacier castle," in done.stdout
     done = run(tmp_path / "grown", "--names", names, "--out", tmp_path / "again")
     assert "all 5 names are of classes that the model has" in str(done.exception)
 
@@ -106,10 +106,10 @@ def test_names_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_long_lists_are_cut(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"text": "the river", "labels": [f"n{number}"]} for number in range(11)]
     done = run(text_model(), write_jsonl(tmp_path / "many.jsonl", rows), "--out", tmp_path / "grown")
-    assert "Not judged, as they have one example: n0, n1, n2, n3, n4, n5, n6, n7 and 3 more." in done.stdout
+    assert "Not measured, as they have one example: n0, n1, n2, n3, n4, n5, n6, n7 and 3 more." in done.stdout
 
 
-def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
+def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
     file, out = example_file(tmp_path), tmp_path / "out"
     there = tmp_path / "there"
     there.mkdir()

@@ -30,7 +30,7 @@ def test_convert_describe_verify(small_folder: Path, tmp_path: Path, owlmine_com
 
     done = owlmine_command("data", "verify", out)
     assert done.returncode == 0
-    assert "all checksums right" in done.stdout
+    assert "all checksums match" in done.stdout
     array = out / "train.features.values.npy"
     data = bytearray(array.read_bytes())
     data[-1] ^= 1

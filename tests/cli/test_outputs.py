@@ -12,9 +12,9 @@ import pytest
 
 import owlmine
 from owlmine.errors import OwlmineError
+from owlmine.exchange.answers import new_file
 from owlmine.files import write_text
-from owlmine.model.answers import new_file
-from owlmine.train import train
+from owlmine.run import train
 
 from ..conftest import Command
 from ..small_models import OPTIONS, run, text_data, text_model, text_store
@@ -50,7 +50,7 @@ def test_of_two_trainings_into_a_folder_one_is_refused(tmp_path: Path) -> None:
     slow = Busy(text_store(), lambda: train(text_store(), out, OPTIONS))
     with pytest.raises(OwlmineError, match="out: holds a finished model; give another folder"):
         train(slow, out, OPTIONS, data_name="slow")  # type: ignore[arg-type]
-    assert owlmine.load(out).config["data"]["name"] == text_store().name
+    assert owlmine.load(out).record.data == text_store().name
 
 
 def test_of_two_predictions_into_a_file_one_is_refused(tmp_path: Path) -> None:

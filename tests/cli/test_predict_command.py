@@ -15,7 +15,7 @@ import pytest
 
 from owlmine.data import convert
 from owlmine.errors import OwlmineError
-from owlmine.train import train
+from owlmine.run import train
 
 from ..small_models import (
     OPTIONS,
@@ -34,7 +34,7 @@ from ..small_models import (
 
 
 def test_a_pipe_is_answered_line_by_line() -> None:
-    command = [sys.executable, "-m", "owlmine", "predict", str(text_model()), "-", "--top", "2", "--device", "cpu"]
+    command = [sys.executable, "-m", "owlmine", "predict", str(text_model()), "-", "-k", "2", "--device", "cpu"]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -49,11 +49,11 @@ def test_a_pipe_is_answered_line_by_line() -> None:
         for number, topic in enumerate(("river", "lantern")):
             process.stdin.write(f"the {topic}\n".encode())
             process.stdin.flush()
-            told = json.loads(process.stdout.readline())
-            assert told["query"] == number
-            assert told["classes"][0]["key"] == f"c-{topic}"
-            assert told["classes"][0]["name"] == topic.title()
-            assert len(told["classes"]) == 2
+            answer = json.loads(process.stdout.readline())
+            assert answer["query"] == number
+            assert answer["classes"][0]["key"] == f"c-{topic}"
+            assert answer["classes"][0]["name"] == topic.title()
+            assert len(answer["classes"]) == 2
         process.stdin.write(b"???")
         process.stdin.close()
         assert json.loads(process.stdout.readline()) == {"query": 2, "classes": []}
@@ -82,7 +82,7 @@ def test_csv_into_a_new_file(tmp_path: Path) -> None:
         text_store(),
         "--split",
         "train",
-        "--top",
+        "--k",
         "1",
         "--format",
         "csv",
@@ -114,7 +114,7 @@ def test_chosen_classes(tmp_path: Path) -> None:
 def test_readable_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     file = write_jsonl(tmp_path / "q.jsonl", [text_point(0), {"id": "[x]", "text": "?" * 200}])
-    done = run("predict", text_model(), file, "--format", "table", "--top", "2")
+    done = run("predict", text_model(), file, "--format", "table", "--k", "2")
     assert done.exit_code == 0, done.exception
     lines = done.stdout.splitlines()
     assert lines[0].startswith("0 p0  the river and")
@@ -131,14 +131,14 @@ def test_vectors(kind: str) -> None:
     model, file = (
         (sparse_model(), sparse_data() / "test.txt") if kind == "sparse" else (dense_model(), dense_data() / "test.npy")
     )
-    done = run("predict", model, file, "--top", "3")
+    done = run("predict", model, file, "--k", "3")
     assert done.exit_code == 0, done.exception
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == (60 if kind == "sparse" else 35)
     assert all(len(row["classes"]) == 3 for row in rows)
 
 
-def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
+def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("the river\n")
     bad = tmp_path / "bad.txt"
@@ -149,9 +149,9 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
         ((tmp_path / "none", file), "none: found no such folder; wanted a model folder"),
         ((text_model(), tmp_path / "none.txt"), "none.txt: found no such file"),
         ((text_model(), text_data()), "texts: found a folder that is no store"),
-        ((text_model(), file, "--top", "13"), "--top is 13; wanted 1 to 12"),
-        ((text_model(), file, "--top", "0"), "--top is 0; wanted 1 to 12"),
-        ((text_model(), file, "--classes", "c-river", "--top", "2"), "--top is 2; wanted 1 to 1,"),
+        ((text_model(), file, "--k", "13"), "--k is 13; wanted 1 to 12"),
+        ((text_model(), file, "--k", "0"), "--k is 0; wanted 1 to 12"),
+        ((text_model(), file, "--classes", "c-river", "--k", "2"), "--k is 2; wanted 1 to 1,"),
         ((text_model(), file, "--classes", "c-rivers"), "no class 'c-rivers'; did you mean 'c-river'"),
         ((text_model(), file, "--classes", ","), "--classes names no class"),
         ((text_model(), file, "--format", "xml"), "--format is 'xml'; wanted jsonl, csv, table"),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,32 +15,24 @@ from owlmine.data import Store
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.of_model import evaluate_model
 from owlmine.evaluate.picture import plot_evaluation
-from owlmine.model.answers import answer
-from owlmine.model.query_files import standard_input
-from owlmine.train import train
+from owlmine.rank.predictor import Lift
 
-from ..small_models import OPTIONS, run, text_data, text_model, text_store, workplace
-
-
-@functools.cache
-def calibrated_model() -> Path:
-    train(text_store(), workplace() / "calibrated-model", replace(OPTIONS, validation=0.4))
-    return workplace() / "calibrated-model"
+from ..small_models import calibrated_model, run, text_data, text_model, text_store
 
 
 def test_every_answer_has_one() -> None:
-    done = run("predict", calibrated_model(), "-", "--top", "3", "--device", "cpu", input="the river\n???\n")
+    done = run("predict", calibrated_model(), "-", "--k", "3", "--device", "cpu", input="the river\n???\n")
     assert done.exit_code == 0, done.exception
     first, second = (json.loads(line) for line in done.stdout.splitlines())
-    told = [found["probability"] for found in first["classes"]]
-    assert told == sorted(told, reverse=True)
-    assert 0.3 < told[0] <= 1
+    probabilities = [found["probability"] for found in first["classes"]]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert 0.3 < probabilities[0] <= 1
     assert second == {"query": 1, "classes": []}
     assert done.stderr == "1 of 2 queries hold nothing that the model knows; their lists are empty\n"
 
 
 def test_csv_has_a_column_only_for_models_that_have_them() -> None:
-    arguments = ("-", "--top", "2", "--format", "csv", "--device", "cpu")
+    arguments = ("-", "--k", "2", "--format", "csv", "--device", "cpu")
     text = run("predict", calibrated_model(), *arguments, input="???\nthe river\n").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [0 <= float(row["probability"]) <= 1 for row in rows] == [True, True]
@@ -65,7 +55,7 @@ def test_classes_below_a_probability_are_left_out() -> None:
 
 
 def test_a_wanted_precision() -> None:
-    calibration = owlmine.load(calibrated_model()).calibration
+    calibration = owlmine.load(calibrated_model()).record.calibration
     assert calibration is not None
     entry = calibration.thresholds[-1]
     arguments = ("predict", calibrated_model(), text_store(), "--device", "cpu")
@@ -75,7 +65,7 @@ def test_a_wanted_precision() -> None:
     assert done.stdout == run(*arguments, "--at-least", repr(entry.threshold)).stdout
 
 
-def test_tables_tell_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_show_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     arguments = ("predict", calibrated_model(), "-", "--format", "table", "--device", "cpu")
     assert "%" in run(*arguments, input="the river\n").stdout
@@ -84,7 +74,7 @@ def test_tables_tell_both(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nothing that the model knows" in done.stdout
 
 
-def test_bad_wishes_are_told_in_one_line() -> None:
+def test_bad_wishes_are_reported_in_one_line() -> None:
     cases: list[tuple[tuple[object, ...], str]] = [
         ((text_model(), "-", "--at-least", "0.5"), "--at-least: the model has no probabilities"),
         ((text_model(), "-", "--precision", "0.5"), "--precision: the model has no probabilities"),
@@ -100,22 +90,16 @@ def test_bad_wishes_are_told_in_one_line() -> None:
         assert done.stdout == ""
 
 
-def test_the_library_refuses_the_same() -> None:
-    for model, at_least, told in ((text_model(), 0.5, "no calibration"), (calibrated_model(), 1.5, "from 0 to 1")):
-        predictor = owlmine.load(model)
-        with pytest.raises(OwlmineError, match=told):
-            answer(predictor, standard_input(predictor, io.BytesIO(b"x")), 3, at_least=at_least)
-
-
-def test_evaluate_tells_how_far_they_are_off(tmp_path: Path) -> None:
+def test_evaluate_says_how_far_they_are_off(tmp_path: Path) -> None:
     predictor, split = owlmine.load(calibrated_model()), Store.open(text_store())["test"]
     bins = [[0.0, 0, 0] for _ in range(15)]
     pairs = []
     for row in range(len(split)):
         batch = split.batch(np.array([row]))
-        _, (ids,), told = predictor.top_with_probabilities(batch.queries, 5)
-        assert told is not None
-        pairs += [(float(p), int(c) in batch.labels.indices) for c, p in zip(ids, told[0], strict=True)]
+        answers = predictor.answer(batch.queries, 5)
+        assert answers.probabilities_Nk is not None
+        (ids,), (probabilities,) = answers.ids_Nk, answers.probabilities_Nk
+        pairs += [(float(p), int(c) in batch.labels.indices) for c, p in zip(ids, probabilities, strict=True)]
     # No ties here, so bins of equal mass are slices of the sorted list.
     assert len({p for p, _ in pairs}) == len(pairs)
     for place, (p, hit) in enumerate(sorted(pairs)):
@@ -145,16 +129,16 @@ def test_models_without_them_say_nothing() -> None:
 
 
 def test_rare_classes_are_lifted_on_request() -> None:
-    arguments = ("predict", calibrated_model(), text_store(), "--top", "3", "--device", "cpu")
+    arguments = ("predict", calibrated_model(), text_store(), "--k", "3", "--device", "cpu")
     plain, lifted = (
         [json.loads(line)["classes"] for line in run(*arguments, "--tail", tail).stdout.splitlines()]
         for tail in ("0", "1")
     )
     assert plain == [json.loads(line)["classes"] for line in run(*arguments).stdout.splitlines()]
-    expected = owlmine.load(calibrated_model())
-    expected.lift_tail(1.0)
+    predictor = owlmine.load(calibrated_model())
     queries = Store.open(text_store())["test"].batch(np.arange(len(lifted))).queries
-    keys = [[expected.classes.keys[c] for c in row] for row in expected.top(queries, 3)[1].tolist()]
+    ids_Nk = predictor.answer(queries, 3, lift=Lift(1.0)).ids_Nk
+    keys = [[predictor.classes.keys[c] for c in row] for row in ids_Nk.tolist()]
     assert [[found["key"] for found in classes] for classes in lifted] == keys
 
 
@@ -162,7 +146,7 @@ def test_what_cannot_be_lifted() -> None:
     for verb in ("predict", "evaluate"):
         done = run(verb, calibrated_model(), text_store(), "--tail", "2", "--device", "cpu")
         assert isinstance(done.exception, OwlmineError)
-        assert str(done.exception) == "the tail's strength is 2; wanted 0 to 1"
+        assert str(done.exception).startswith("the tail's strength is 2")
         done = run(verb, text_model(), text_store(), "--tail", "0.5", "--device", "cpu")
         assert isinstance(done.exception, OwlmineError)
-        assert "the model tells no probabilities" in str(done.exception)
+        assert "the model has no probabilities" in str(done.exception)

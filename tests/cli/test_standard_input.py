@@ -85,18 +85,18 @@ def ask(process: subprocess.Popen[bytes], text: str) -> dict[str, object]:
 
 def test_a_row_is_answered_before_the_next_is_asked() -> None:
     """Also where blank lines follow it."""
-    with conversation(text_model(), "-", "--input-format", "jsonl", "--top", "1") as process:
+    with conversation(text_model(), "-", "--input-format", "jsonl", "--k", "1") as process:
         for number, topic in enumerate(("river", "lantern", "pepper")):
             answer = ask(process, json.dumps({"text": f"the {topic}", "id": f"q{number}"}) + "\n\n")
             assert (answer["query"], answer["id"]) == (number, f"q{number}")
             assert answer["classes"][0]["key"] == f"c-{topic}"  # type: ignore[index]
-    with conversation(text_model(), "-", "--input-format", "csv", "--top", "1") as process:
+    with conversation(text_model(), "-", "--input-format", "csv", "--k", "1") as process:
         assert ask(process, "id,text\nq0,the river\n")["id"] == "q0"
         assert ask(process, 'q1,"the\ncastle"\n')["id"] == "q1"
 
 
 def test_without_a_format_a_line_is_a_text(owlmine_command: Command) -> None:
-    done = owlmine_command("predict", text_model(), "-", "--top", "1", input="\ufeffthe river\nthe castle\n")
+    done = owlmine_command("predict", text_model(), "-", "--k", "1", input="\ufeffthe river\nthe castle\n")
     keys = [json.loads(line)["classes"][0]["key"] for line in done.stdout.splitlines()]
     assert keys == ["c-river", "c-castle"]
 
@@ -114,7 +114,7 @@ def test_without_a_format_a_line_is_a_text(owlmine_command: Command) -> None:
         (text_model, ("--input-format", "jsonl", "--text-column", "body"), "a column for text called 'body'"),
     ],
 )
-def test_what_cannot_be_read_is_told(model: Callable[[], Path], options: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_read_is_reported(model: Callable[[], Path], options: tuple[str, ...], message: str) -> None:
     done = run("predict", model(), "-", *options, input='{"text": "x"}\n[]\n')
     assert isinstance(done.exception, OwlmineError)
     assert message in str(done.exception)

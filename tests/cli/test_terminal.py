@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from owlmine.data import convert
-from owlmine.train import train
+from owlmine.run import train
 
 from ..conftest import Command
 from ..small_models import OPTIONS, TOPICS, text_model, text_point, workplace, write_jsonl

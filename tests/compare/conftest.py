@@ -13,7 +13,7 @@ import pytest
 from owlmine.compare.comparison import Request, run_comparison
 from owlmine.compare.options import CompareOptions
 from owlmine.data import Store, convert
-from owlmine.train.reporters import SilentReporter
+from owlmine.dense.progress import SilentReporter
 from tests.conftest import write_points
 
 OPTIONS = CompareOptions(

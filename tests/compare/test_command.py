@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from owlmine.cli.compare import compare_command
 from owlmine.data import Store, convert
 from owlmine.errors import OwlmineError
-from owlmine.train.run_folder import working_in
+from owlmine.run.run_folder import working_in
 from tests.conftest import Command, write_points
 
 BUDGET = ("--epochs", "1", "--dim", "8", "--batch-size", "32", "--search-runs", "1", "--seeds", "1", "--pool", "10")
@@ -32,8 +32,8 @@ def test_a_comparison_from_the_command_line(owlmine_command: Command, small_stor
     asked = ("compare", small_store.path, "--out", out, "--methods", "top-1,negative-sampling,top-16", *BUDGET)
     ended = owlmine_command(*asked)
     assert ended.returncode == 0, ended.stderr
-    assert "Top-16 SNM left out: it keeps 16 classes of a pool of 10" in ended.stderr
-    assert "Top-1 SNM, search 1 of 1, 0.3/10/0.001: validation P@1" in ended.stderr
+    assert "Top-16 SNM skipped: it keeps 16 negatives, more than the pool of 10" in ended.stderr
+    assert "Top-1 SNM, search 1 of 1, rates 0.3/10/0.001: validation P@1" in ended.stderr
     assert "Ratio to negative sampling" in ended.stdout
     assert ended.stdout.rstrip().endswith(f"Report: {(out / 'report.html').resolve()}")
     results = json.loads((out / "results.json").read_text("utf-8"))
@@ -50,7 +50,9 @@ def test_a_comparison_from_the_command_line(owlmine_command: Command, small_stor
 def test_a_bad_option_ends_with_status_2(owlmine_command: Command, tmp_path: Path) -> None:
     refused = owlmine_command("compare", "sample", "--out", tmp_path / "out", "--methods", "top-3")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("owlmine: error: --methods is 'top-3', with unknown top-3; wanted some of top-1,")
+    assert refused.stderr.startswith(
+        "owlmine: error: --methods is 'top-3', with the unknown top-3; wanted some of top-1,"
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -78,7 +80,7 @@ def test_data_without_a_test_split_are_refused(tmp_path: Path) -> None:
     write_points(tmp_path / "files" / "train.txt", 50)
     store = convert(tmp_path / "files", tmp_path / "store")
     told = refusal(store.path, "--out", tmp_path / "out", *BUDGET)
-    assert told == f"{store.path}: has no test split; wanted one to judge on"
+    assert told == f"{store.path}: has no test split; wanted one to test on"
     assert not (tmp_path / "out").exists()
 
 
@@ -94,8 +96,14 @@ def test_data_with_few_classes_are_refused(tmp_path: Path) -> None:
     ("options", "told"),
     [
         (("--pool", "20"), "--pool is 20; wanted at most 19, all of 20 classes but the positive"),
-        (("--validation", "0"), "--validation is 0, which is no point of train; wanted some to choose settings by"),
-        (("--methods", "top-256"), "no method to compare: Top-256 SNM left out: it keeps 256 classes of a pool of 10"),
+        (
+            ("--validation", "0"),
+            "--validation is 0, which holds out no training point; wanted at least one to choose settings by",
+        ),
+        (
+            ("--methods", "top-256"),
+            "no method is left to compare: Top-256 SNM skipped: it keeps 256 negatives, more than the pool of 10",
+        ),
     ],
 )
 def test_what_the_data_do_not_allow_is_refused(

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 from owlmine.compare import runs as compare_runs
+from owlmine.compare.demo import dense_figures
+from owlmine.compare.figures import NAMES
 from owlmine.compare.folder import CompareFolder
 from owlmine.compare.methods import METHODS, Setting
-from owlmine.compare.runs import Plan, Runs
-from owlmine.compare.timing import StepTimer
+from owlmine.compare.runs import Job, Runs, StepTimer
 from owlmine.data import Store, convert
-from owlmine.demo.figures import NAMES, judge
+from owlmine.dense.progress import Progress, SilentReporter
 from owlmine.errors import OwlmineError
-from owlmine.model.folder import load
-from owlmine.train import Progress, Stopped
-from owlmine.train.reporters import SilentReporter
+from owlmine.model import load
+from owlmine.run import Stopped
 from tests.compare.conftest import OPTIONS, Heard, compare, records
 from tests.conftest import write_points
 
@@ -103,11 +103,11 @@ def test_figures_are_those_of_the_models(small_store: Store, tmp_path: Path) -> 
     results, _ = compare(small_store, tmp_path / "out", options)
     (final,) = results["methods"][0]["finals"]
     model = load(tmp_path / "out" / "models" / final["model"])
-    assert model.reranker is None
-    assert judge(model.retriever, small_store["test"]) == pytest.approx(results["methods"][0]["mean"])
+    assert not model.ranker.judges
+    assert dense_figures(model.dense, small_store["test"]) == pytest.approx(results["methods"][0]["mean"])
     assert results["methods"][0]["deviation"] == dict.fromkeys(NAMES)
     assert results["baseline"] is None
-    assert results["notes"][0] == "No ratios: negative-sampling is not among the methods compared"
+    assert results["notes"][0] == "There are no ratios, because negative-sampling is not among the methods"
 
 
 def test_models_are_not_kept_unless_asked_for(compared: Compared) -> None:
@@ -141,7 +141,7 @@ def test_other_options_make_only_what_is_missing(compared: Compared, small_store
     assert fewer["runs_made"] == 0
     late, heard = compare(small_store, out, replace(OPTIONS, methods="top-1", keep_models=True))
     assert late["runs_made"] == 0
-    assert [text.partition(":")[0] for text in heard.messages if "was not kept then" in text] == [
+    assert [text.partition(":")[0] for text in heard.messages if "was not saved" in text] == [
         "Top-1 SNM, seed 0 (1 of 2)",
         "Top-1 SNM, seed 1 (2 of 2)",
     ]
@@ -199,16 +199,16 @@ def runs(small_store: Store, tmp_path: Path) -> Runs:
         return Runs(small_store, folder, Heard(), data_name="small")
 
 
-def plan(setting: Setting, purpose: Any = "search") -> Plan:
+def job(setting: Setting, purpose: Any = "search") -> Job:
     method = METHODS["top-1"]
-    return Plan(purpose, method, setting, OPTIONS.search_options(method, setting), "a run")
+    return Job(purpose, method.name, "a run", OPTIONS.search_options(method, setting), setting)
 
 
 def test_a_model_without_its_record_is_not_trained_again(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between the end of training and the record: the model is there."""
-    wanted, setting = plan(Setting(0.1, 1.0, 0.001), "final"), compare_runs.write_text
+    wanted, setting = job(Setting(0.1, 1.0, 0.001), "final"), compare_runs.write_text
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -230,12 +230,12 @@ def test_a_model_without_its_record_is_not_trained_again(
 
 @pytest.mark.parametrize("purpose", ["search", "final"])
 def test_a_loss_that_leaves_the_numbers_counts_as_nothing(runs: Runs, tmp_path: Path, purpose: str) -> None:
-    record = runs.get(plan(Setting(1e30, 1e38, 1e38), purpose))
+    record = runs.get(job(Setting(1e30, 1e38, 1e38), purpose))
     assert not record["finite"]
     assert record["validation"] == {"P@1": 0.0}
     assert record.get("test") == (dict.fromkeys(NAMES, 0.0) if purpose == "final" else None)
     assert list((tmp_path / "out" / "working").iterdir()) == []
-    assert runs.get(plan(Setting(1e30, 1e38, 1e38), purpose)) == record
+    assert runs.get(job(Setting(1e30, 1e38, 1e38), purpose)) == record
 
 
 def test_other_errors_are_not_taken_for_bad_rates(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,22 +244,22 @@ def test_other_errors_are_not_taken_for_bad_rates(runs: Runs, monkeypatch: pytes
 
     monkeypatch.setattr(compare_runs, "train", full)
     with pytest.raises(OwlmineError, match="no space left"):
-        runs.get(plan(Setting(0.1, 1.0, 0.001)))
+        runs.get(job(Setting(0.1, 1.0, 0.001)))
 
 
-def test_a_stopped_comparison_says_how_to_go_on(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_comparison_says_how_to_resume(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object, **__: object) -> None:
         raise Stopped(signal.SIGTERM, "stopped at step 3 of 9; go on with --resume")
 
     monkeypatch.setattr(compare_runs, "train", stopped)
-    with pytest.raises(Stopped, match=r"^stopped at step 3 of 9; the same command goes on from there$"):
-        runs.get(plan(Setting(0.1, 1.0, 0.001)))
+    with pytest.raises(Stopped, match=r"^stopped at step 3 of 9; run the same command again to resume$"):
+        runs.get(job(Setting(0.1, 1.0, 0.001)))
 
 
 def test_validation_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """50 steps in 5 s, 100 s of validation, 50 steps in 10 s; what came before the first report is left out."""
     now = iter([100.0, 100.0, 105.0, 105.0, 205.0, 205.0, 215.0, 215.0])
-    monkeypatch.setattr("owlmine.compare.timing.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("owlmine.compare.runs.time.monotonic", lambda: next(now))
     timer = StepTimer(SilentReporter(), batch_size=32)
     assert timer.seconds_per_step is None
     for step in (50, 100, 100, 150):

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import statistics
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from owlmine.compare.figure_files import table_tex, tex
-from owlmine.compare.report import report_html
-from owlmine.compare.results import _paper
-from owlmine.compare.table import print_results
-from owlmine.demo.curves import NUM_LOOKS, Line, curves_svg, mark
-from owlmine.demo.figures import NAMES
-from owlmine.demo.paper import PAPER_CLASSES, TABLE_2
+from owlmine.compare.figures import NAMES, PAPER_CLASSES, TABLE_2, paper_figures
+from owlmine.compare.report import comparison_page
+from owlmine.compare.results import table_tex, tex
+from owlmine.compare.terminal import print_comparison
 from tests.compare.conftest import Heard, records
-from tests.test_demo import parsed
+from tests.compare.pages import parsed
 
 Compared = tuple[Path, dict[str, Any], Heard]
 
@@ -99,33 +97,45 @@ def test_the_report_is_whole_and_needs_nothing_else(compared: Compared, results:
     assert "2.33" in page.words, "the paper's own ratio"
 
 
-def test_names_in_the_report_are_escaped(results: dict[str, Any]) -> None:
-    odd = '<b>&"x"</b> ${tiles}'
-    data = results["data"] | {"name": odd}
-    page = parsed(report_html(results | {"data": data, "notes": [odd], "command": ["owlmine", odd]}))
-    assert sum(odd in words for words in page.words) == 5
+HOSTILE = ("<script>alert(1)</script>", '" onmouseover="alert(1)', "it's <b>&amp;</b>", "{{ 7 * 7 }} ${tiles}")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_in_the_report_are_escaped(results: dict[str, Any], name: str) -> None:
+    methods = [method | {"title": name} for method in results["methods"]]
+    data, machine = results["data"] | {"name": name}, results["machine"] | {"cpu": name}
+    page = parsed(
+        comparison_page(
+            results
+            | {"data": data, "methods": methods, "machine": machine, "notes": [name], "command": ["owlmine", name]}
+        )
+    )
+    assert not {"script", "b"} & set(page.tags) - {"b"}
+    assert page.handlers == []
+    # In title and heading, as a note, in the command, of the machine; titles in tables, tile, legend and curves.
+    assert sum(name in words or shlex.quote(name) in words for words in page.words) >= 5 + 3 * 4
 
 
 def test_without_a_baseline_the_report_says_so(results: dict[str, Any]) -> None:
     methods = [method | {"ratio": None} for method in results["methods"] if method["name"] != "negative-sampling"]
     bare = results | {"methods": methods, "baseline": None}
-    assert "There are no ratios" in "".join(parsed(report_html(bare)).words)
+    assert "There are no ratios" in "".join(parsed(comparison_page(bare)).words)
     assert table_tex(bare).count("SNM") == 1
 
 
 def test_a_method_whose_runs_all_failed_is_told_and_drawn_without(results: dict[str, Any]) -> None:
     nothing = {"curve": [], "seconds": None, "seconds_per_step": None, "points_seen": None}
     one = [results["methods"][0] | nothing, *results["methods"][1:]]
-    assert parsed(report_html(results | {"methods": one})).tags.count("svg") == 5
+    assert parsed(comparison_page(results | {"methods": one})).tags.count("svg") == 5
     every = [method | nothing for method in results["methods"]]
-    assert "No run came to an end." in parsed(report_html(results | {"methods": every})).words
+    assert "No run finished." in parsed(comparison_page(results | {"methods": every})).words
     assert " & -- " in table_tex(results | {"methods": one})
 
 
 def test_the_terminal_shows_all_figures_in_80_columns(results: dict[str, Any]) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     widest = {"seconds_per_step": 1.2345, "seconds": 12345.6, "deviation": dict.fromkeys(NAMES, 12.34)}
-    print_results(console, results | {"methods": [method | widest for method in results["methods"]]})
+    print_comparison(console, results | {"methods": [method | widest for method in results["methods"]]})
     shown = console.export_text()
     assert "…" not in shown
     for method in results["methods"]:
@@ -155,17 +165,5 @@ def test_the_papers_table_is_complete() -> None:
     [("mine", 20_000, "AmazonCat-13K"), ("mine", 10**7, "Amazon-3M"), ("amazon-670k.store", 10, "Amazon-670K")],
 )
 def test_the_papers_dataset_is_the_same_or_the_nearest(name: str, classes: int, dataset: str) -> None:
-    told = _paper(name, classes, ["top-16", "semi-hard"])
+    told = paper_figures(name, classes, ["top-16", "semi-hard"])
     assert told == {"dataset": dataset, "ratios": {"top-16": TABLE_2[dataset]["top-16"]}}
-
-
-def test_every_curve_looks_different() -> None:
-    marks = {mark(number, 5, 5) for number in range(1, NUM_LOOKS + 1)}
-    assert len(marks) == NUM_LOOKS == 10
-    for number in (0, NUM_LOOKS + 1):
-        with pytest.raises(ValueError, match="wanted 1 to 10"):
-            mark(number, 0, 0)
-    lines = [Line(f"line {n}", n, [1, 2], [n, n + 1]) for n in range(1, NUM_LOOKS + 1)]
-    text = curves_svg(lines, x_name="points", y_name="percent", label="ten", size=(760, 400))
-    parsed(text)
-    assert len(set(re.findall(r'stroke-dasharray="([^"]+)"', text))) == 7

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlmine.compare.comparison import settled
+from owlmine.compare.curves import NUM_LOOKS
 from owlmine.compare.methods import BASELINE, METHODS, Method, Setting, choose_methods, parse_methods
 from owlmine.compare.options import CompareOptions
 from owlmine.compare.search import Search, stepped
 from owlmine.data import Store
-from owlmine.demo.curves import NUM_LOOKS
 from owlmine.errors import OwlmineError
-from owlmine.train import TrainOptions, train
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import train
 
 
 def hill(best: Setting) -> Any:
@@ -154,15 +155,15 @@ def test_starts_stand_on_the_ladder() -> None:
 
 
 def test_methods_differ_in_loss_top_and_setting_alone() -> None:
-    options, neutral = CompareOptions(), TrainOptions()
+    options, neutral = CompareOptions(), TrainOptions().to_dict()
     own = ("loss", "top", "class_rate", "feature_rate", "map_rate", "scale")
     made = [options.final_options(method, method.starts[0], seed=0) for method in METHODS.values()]
-    assert len({replace(one, **{name: getattr(neutral, name) for name in own}) for one in made}) == 1
-    assert len({(one.loss, one.top) for one in made}) == len(METHODS)
+    assert len({one.with_(**{name: neutral[name] for name in own}) for one in made}) == 1
+    assert len({(one.loss.loss, one.loss.top) for one in made}) == len(METHODS)
     assert sorted(method.number for method in METHODS.values()) == list(range(1, NUM_LOOKS + 1))
-    assert made[0].recipe == "single"
-    assert not made[0].warm_start
-    assert not made[0].exclude_known
+    assert made[0].model.recipe == "single"
+    assert not made[0].steps.warm_start
+    assert not made[0].loss.exclude_known
 
 
 def test_only_the_hinges_of_the_paper_keep_their_scale() -> None:
@@ -176,7 +177,7 @@ def test_powl_without_a_scale_would_be_bowl_again(small_store: Store, tmp_path: 
     options = CompareOptions(dim=8, pool=10, epochs=2, device="cpu")
     bowl = options.final_options(METHODS["top-1"], Setting(0.1, 1.0, 0.001), seed=0)
     trained = {
-        name: train(small_store, tmp_path / name, replace(bowl, loss=loss, scale=scale)).retriever.tensors()["classes"]
+        name: train(small_store, tmp_path / name, bowl.with_(loss=loss, scale=scale)).dense.tensors()["classes"]
         for name, loss, scale in (("bowl", "bowl", 1.0), ("powl", "powl", 1.0), ("scaled", "powl", 5.0))
     }
     torch.testing.assert_close(trained["bowl"], trained["powl"], rtol=0, atol=1e-5)
@@ -186,12 +187,12 @@ def test_powl_without_a_scale_would_be_bowl_again(small_store: Store, tmp_path: 
 def test_all_methods_that_suit_the_data_are_chosen() -> None:
     names = [method.name for method in choose_methods([], num_classes=20_000, pool=1024)[0]]
     assert names == list(METHODS)
-    chosen, left_out = choose_methods([], num_classes=20_001, pool=100)
+    chosen, skipped = choose_methods([], num_classes=20_001, pool=100)
     assert [method.name for method in chosen] == [n for n in METHODS if n not in ("top-256", "full-softmax")]
-    assert left_out == [
-        "Top-256 SNM left out: it keeps 256 classes of a pool of 100",
-        "Full softmax left out: it scores all 20,001 classes in every step;"
-        " ask for full-softmax with --methods to have it",
+    assert skipped == [
+        "Top-256 SNM skipped: it keeps 256 negatives, more than the pool of 100",
+        "Full softmax skipped: it scores all 20,001 classes in every step;"
+        " name full-softmax in --methods to include it",
     ]
     assert [m.name for m in choose_methods(["full-softmax"], num_classes=10**6, pool=100)[0]] == ["full-softmax"]
 
@@ -204,10 +205,10 @@ def test_names_are_read_with_spaces_and_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("bad", "told"),
     [
-        ({"methods": "top-1,top-2"}, "methods is 'top-1,top-2', with unknown top-2; wanted some of top-1, top-16"),
+        ({"methods": "top-1,top-2"}, "methods is 'top-1,top-2', with the unknown top-2; wanted some of top-1, top-16"),
         ({"epochs": 0.0}, "epochs is 0.0; wanted above 0"),
         ({"dim": 0}, "dim is 0; wanted 1 or more"),
-        ({"pool": -1}, "pool is -1; wanted 0 or more"),
+        ({"pool": -1}, "pool is -1; wanted 1 or more"),
         ({"search_runs": 0}, "search_runs is 0; wanted 1 or more"),
         ({"search_share": 0.0}, "search_share is 0.0; wanted above 0, at most 1"),
         ({"search_share": 1.5}, "search_share is 1.5; wanted above 0, at most 1"),
@@ -224,7 +225,7 @@ def test_options_out_of_range_are_refused(bad: dict[str, Any], told: str) -> Non
 @pytest.mark.parametrize(
     ("validation", "block", "told"),
     [
-        (0.001, 50, "--validation is 0.001 with --validation-block 50, which is no point of train; wanted some"),
+        (0.001, 50, "--validation is 0.001 with --validation-block 50, which holds out no training point; wanted"),
         (0.6, 200, "--validation-block is 200 with validation 0.6, which takes all 200 points of train; wanted some"),
         (0.6, 9000, "--validation-block is 9000; wanted at most 5,000, the most points to validate on"),
     ],

@@ -229,5 +229,5 @@ def test_bad_input_is_named(arguments: Any, message: str) -> None:
 def test_bad_names_and_validation_are_named(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         dataset_from(TEXTS, LABELS, **keywords)
-    with pytest.raises(DataError, match="found 3 names in order; wanted a mapping .* or 4 names, one for each column"):
+    with pytest.raises(DataError, match=r"found 3 names in order; wanted a mapping .* or 4 names, one for each column"):
         dataset_from(TEXTS, MATRIX, class_names=["a", "b", "c"])

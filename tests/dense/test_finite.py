@@ -47,9 +47,11 @@ def dataset(*splits: Split) -> MemoryDataset:
     [
         ([1e30] * 60, 0, "a feature of size 1e+30; wanted at most 1e+15; scale the features down"),
         ([1.0] * 41 + [-1e16] + [1.0] * 18, 41, "a feature of size 1e+16; wanted at most 1e+15"),
+        # Rows are read in blocks of 2^14.
+        ([1.0] * 16_400 + [1e16], 16_400, "a feature of size 1e+16; wanted at most 1e+15"),
         ([1e-20] * 60, None, "no feature larger than 1e-20; wanted at least 1e-12; scale the features up"),
     ],
-    ids=["huge", "huge in a row", "tiny"],
+    ids=["huge", "huge in a row", "huge in a later block", "tiny"],
 )
 def test_values_without_scores(sparse: bool, values: list[float], row: int | None, message: str) -> None:
     """Finite as they are; their squares are not, or vanish, and all scores would be 0."""

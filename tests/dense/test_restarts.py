@@ -63,6 +63,15 @@ def test_stopped_twice(store: Store, monkeypatch: pytest.MonkeyPatch, name: str)
     check_resume(store, small_settings(**RESUMED[name]))
 
 
+def test_seconds_go_on(store: Store) -> None:
+    """Of an earlier process too."""
+    saved = stopped(store, small_settings(), at=STEPS_PER_EPOCH + 2)
+    assert 0 < saved.state["seconds"] < 1e6
+    saved.state["seconds"] += 1e6
+    history = training(store, small_settings(), MemoryWatch(saved=saved)).run().history
+    assert [record["seconds"] > 1e6 for record in history] == [False, True]
+
+
 def test_stopped_twice_without_validation_points(store: Store) -> None:
     check_resume(store, small_settings(), validation=0.0)
 

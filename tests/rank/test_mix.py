@@ -435,6 +435,8 @@ def test_a_mix_through_json_and_in_any_order() -> None:
         {"weights": {"linear": -0.1}, "variants": {"linear": 1.0}},
         {"weights": {"linear": math.nan}, "variants": {"linear": 1.0}},
         {"weights": {"linear": math.inf}, "variants": {"linear": 1.0}},
+        {"weights": {"linear": 1e10}, "variants": {"linear": 1.0}},
+        {"weights": {"linear": 10**400}, "variants": {"linear": 1.0}},
         {"weights": {"linear": True}, "variants": {"linear": 1.0}},
         {"weights": {"linear": "1"}, "variants": {"linear": 1.0}},
         {"weights": {"linear": 1.0}, "variants": {"linear": [1.0]}},

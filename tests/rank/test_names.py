@@ -7,6 +7,7 @@ Shapes: N queries, S places of a shortlist, F features, K classes.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from scipy.sparse import csr_matrix
 
+from owlmine.data.arrays import StringTable
 from owlmine.data.rows import SparseRows
 from owlmine.folder.tensor_files import write_tensors
 from owlmine.rank import names as module
@@ -27,6 +29,7 @@ from owlmine.rank.spelling import nearest_names
 from owlmine.rank.words import rarities
 
 from .small_tasks import WAYS, dense, dense_weights, sparse_rows, without_extensions
+from .small_world import world
 
 WORDS = ["castles", "harbour", "numpy", "numpy array", "of", "river", "rivers", "riverside", "violinist"]
 RARITIES = np.array([1.0, 0.9, 0.7, 1.0, 0.05, 0.6, 0.8, 1.0, 0.0])
@@ -312,3 +315,38 @@ def test_rarities_by_their_definition(num_documents: int) -> None:
     assert ((found >= 0) & (found <= 1)).all()
     assert found[frequencies == 1] == 1
     assert (np.diff(found[1:]) < 0).all(), "more documents, less rare"
+
+
+def test_names_are_fitted_to_the_words_of_queries() -> None:
+    training, said = world().training, []
+    judge = NameJudge.fit(replace(training, message=said.append), None)[None]
+    words, classes = training.features, training.classes
+    own = NameJudge.of(list(words.vocabulary or ()), words.rarities(classes.num_points), list(classes.names))
+    np.testing.assert_array_equal(dense_weights(judge.weights), dense_weights(own.weights))
+    assert said == ["24 class names, compared with 20 words of queries"]
+
+
+def test_where_there_are_no_names_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None are wanted, queries have no words, no name is spelled like one, or there are too many of either."""
+    training, said = world().training, []
+    strange = StringTable.of(["xyzzy"] * 24)
+    for other in (
+        replace(training, sizes=replace(training.sizes, names=False)),
+        replace(training, features=replace(training.features, vocabulary=None)),
+        replace(training, features=replace(training.features, frequencies=None)),
+        replace(training, classes=replace(training.classes, names=strange)),
+    ):
+        assert NameJudge.fit(other, None) == {}
+    training = replace(training, message=said.append)
+    for most, is_there in ((24, True), (23, False)):
+        monkeypatch.setattr(module, "_MOST_NAMES", most)
+        assert bool(NameJudge.fit(training, None)) == is_there
+    assert "names do not count: there are more than 23 of them, or of words" in said
+
+
+def test_fitting_can_be_stopped() -> None:
+    def stop(where: str) -> None:
+        raise InterruptedError(where)
+
+    with pytest.raises(InterruptedError, match="names"):
+        NameJudge.fit(replace(world().training, check=stop), None)

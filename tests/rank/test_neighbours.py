@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
+from owlmine.rank import neighbours as module
 from owlmine.rank.candidates import Candidates, Encoded
+from owlmine.rank.judge import Training
 from owlmine.rank.neighbours import NeighbourJudge
 from owlmine.rank.points import DensePoints, SparsePoints
+
+from .small_world import world
 
 NUM_CLASSES = 7
 
@@ -87,3 +93,69 @@ def test_no_neighbour_at_all() -> None:
         DensePoints(torch.eye(1)), SparseRows(np.zeros(2, np.int64), np.zeros(0, np.int32), None), 1, 1.0, 3
     )
     np.testing.assert_array_equal(votes(unlabelled, sparse_rows(np.ones((1, 1))), torch.eye(1), ids), np.zeros((1, 3)))
+
+
+def sizes(training: Training, **changes: Any) -> Training:
+    return replace(training, sizes=replace(training.sizes, **changes))
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_forms_are_kinds_and_powers(heads: int) -> None:
+    small = world(dim=16 * heads, heads=heads)
+    forms = NeighbourJudge.fit(small.training, None)
+    assert [(judge.kind, judge.power) for judge in forms.values()] == [
+        (kind, power) for kind in ("sparse", "dense") for power in (2.0, 4.0, 16.0)
+    ]
+    assert list(forms)[:2] == ["sparse, power 2", "sparse, power 4"]
+    assert {judge.count for judge in forms.values()} == {7}
+    # A training point is its own nearest neighbour.
+    queries = small.training.queries
+    encoded = Encoded.of(small.model, queries)
+    for judge in forms.values():
+        cosines, points = judge.points.nearest(queries, encoded.vectors_ND, 1)
+        np.testing.assert_allclose(cosines, 1, atol=0.02)
+        assert np.mean(points[:, 0] == np.arange(len(queries))) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "found"),
+    [
+        ({"neighbours": 0}, "embedding", []),
+        ({"neighbour_kinds": ()}, "embedding", []),
+        ({"neighbour_kinds": ("dense",)}, "embedding", ["dense"]),
+        ({"neighbour_kinds": ("sparse", "dense")}, "linear", ["sparse"]),
+        ({}, "too many", ["sparse"]),
+    ],
+)
+def test_the_kinds_to_choose_from(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], kind: str, found: list[str]
+) -> None:
+    """Vectors of a linear model are as long as there are features, and those of many points are too many."""
+    training = sizes(world(kind="linear" if kind == "linear" else "embedding").training, **changes)
+    if kind == "too many":
+        # Two bytes a number, eight numbers a point.
+        monkeypatch.setattr(module, "_MOST_VECTOR_BYTES", 2 * 8 * len(training.queries) - 1)
+    forms = NeighbourJudge.fit(training, None)
+    assert list(dict.fromkeys(judge.kind for judge in forms.values())) == found
+    monkeypatch.setattr(module, "_MOST_VECTOR_BYTES", 2 * 8 * len(training.queries))
+    assert kind != "too many" or len(NeighbourJudge.fit(training, None)) == 6
+
+
+def test_what_was_chosen_on_fewer_points_is_fitted_on_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rehearsal has fewer points than the fit behind it, which may just be too many to be tried."""
+    training = world().training
+    monkeypatch.setattr(module, "_MOST_VECTOR_BYTES", 0)
+    assert list(NeighbourJudge.fit(training, "dense, power 4")) == ["dense, power 4"]
+
+
+@pytest.mark.parametrize("chosen", ["dense, power 3", "other, power 2", 2.0])
+def test_a_form_that_is_not_there_is_not_fitted(chosen: Any) -> None:
+    assert NeighbourJudge.fit(world().training, chosen) == {}
+
+
+def test_neighbours_of_a_kind_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, calls = world(), []
+    forms, nearest = NeighbourJudge.fit(small.training, None), NeighbourJudge.nearest
+    monkeypatch.setattr(NeighbourJudge, "nearest", lambda *given: calls.append(given[0].kind) or nearest(*given))
+    NeighbourJudge.scores_of_all(forms, small.candidates())
+    assert calls == ["sparse", "dense"]

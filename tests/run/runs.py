@@ -181,9 +181,10 @@ def killed_in(owner: Any, name: str, *, call: int = 1) -> Iterator[None]:
             raise _Killed
         return original(*given, **named)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Killed):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, killed)
-        yield
+        with pytest.raises(_Killed):
+            yield
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Killed at any moment and resumed, a run ends like one that nobody disturbed, bit for bit.
 
-``OWLMINE_TORTURE_RUNS`` sets how many runs are killed, each up to three times.
+``OWLMINE_TORTURE_KILLS`` sets how many processes of each recipe are killed.
 """
 
 from __future__ import annotations
@@ -13,40 +13,22 @@ from pathlib import Path
 
 import pytest
 
-import owlmine
-from owlmine.data import SyntheticOptions, synthesize
-from owlmine.model.folder import verify_model
-
-from ..train.runs import contents
-
-RUNS = int(os.environ.get("OWLMINE_TORTURE_RUNS", "4"))
+KILLS = int(os.environ.get("OWLMINE_TORTURE_KILLS", "5"))
 
 
-@pytest.mark.parametrize("kind", ["single", "composed"])
-def test_killed_runs_end_like_undisturbed_ones(tmp_path: Path, kind: str) -> None:
-    options = SyntheticOptions(num_classes=300, train_points=800, test_points=10, num_topics=100, relevant=5)
-    store = synthesize(tmp_path / "store", options)
+@pytest.mark.parametrize("recipe", ["single", "best"])
+def test_killed_runs_end_like_undisturbed_ones(tmp_path: Path, recipe: str) -> None:
     done = subprocess.run(
-        [
-            sys.executable,
-            str(Path(__file__).with_name("killed_runs.py")),
-            *map(str, (store.path, tmp_path, RUNS, 1, kind)),
-        ],
+        [sys.executable, "-m", "tests.torture.killed_runs"]
+        + ["--kills", str(KILLS), "--recipe", recipe, "--seed", "1", "--folder", str(tmp_path / "runs")],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=120 + 60 * RUNS,
+        timeout=120 + 60 * KILLS,
         check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    print(told)
-    # A moment that is drawn from the clock may come after the end.
-    assert sum(told["kills"]) >= (RUNS if kind == "single" else 1), "too few runs were caught alive"
-    expected = contents(tmp_path / "whole")
-    assert len(expected["metrics"]) >= 2
-    for number in range(RUNS):
-        out = tmp_path / str(number)
-        assert contents(out) == expected, f"run {number}, killed {told['kills'][number]} times"
-        assert verify_model(out) == []
-        owlmine.load(out)
+    summary = json.loads(done.stdout)
+    print(summary)
+    assert summary["kills"] == sum(summary["moments"].values()) == KILLS

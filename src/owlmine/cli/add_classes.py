@@ -66,7 +66,7 @@ def add_classes_command(
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Add classes to a model without training, from a few examples of each or from their names.
+    """Add classes to a model from a few examples of each, or from their names, without training.
 
     Labels that the model does not know are the new classes; labels that it
     knows are passed over. Prints how well the new classes are found: each

@@ -18,10 +18,7 @@ from owlmine.compare.options import CompareOptions
 from owlmine.data.options import ConvertOptions
 
 if TYPE_CHECKING:
-    from owlmine.train import Progress, Reporter
-
-# Between two lines of one run, where nobody watches a bar.
-_LINE_SECONDS = 60.0
+    from owlmine.dense.progress import Progress, Reporter
 
 
 @with_reading_options
@@ -29,51 +26,52 @@ _LINE_SECONDS = 60.0
 def compare_command(
     data: DataArgument,
     out: Annotated[
-        Path, typer.Option("--out", metavar="REPORT", help="Runs, figures and report; an earlier comparison goes on.")
+        Path,
+        typer.Option("--out", metavar="REPORT", help="Folder for runs and report. An earlier comparison is resumed."),
     ],
     options: CompareOptions,
     reading: ConvertOptions,
 ) -> None:
-    """Compare ways to learn on a dataset, each at settings of its own, and write a report.
+    """Compare training methods on a dataset, each at its own best settings, and write a report.
 
-    Searches rates (and a score scale where the loss has one) for every method on points
-    cut from train, then trains each with several seeds and the same budget and
-    judges them on the test split. Stopped, the same command goes on; finished
-    runs are never made again.
+    Searches learning rates (and a score scale where the loss has one) for every
+    method on held-out training points. Then trains each method with several
+    seeds and the same budget, and evaluates the models on the test split. If it
+    is stopped, the same command resumes it; finished runs are never made again.
     """
-    from owlmine.compare.comparison import REPORT, Request, run_comparison
-    from owlmine.compare.folder import CompareFolder
-    from owlmine.compare.table import print_results
+    from owlmine.compare.comparison import Request, run_comparison
+    from owlmine.compare.folder import REPORT, CompareFolder
+    from owlmine.compare.terminal import print_comparison
     from owlmine.device import choose_device
 
     # Before data are converted, which can take an hour.
     CompareFolder(out).check()
     choose_device(options.device)
     store = open_data(data, reading)
-    results = run_comparison(store, Request(data, out), options, RunShow(Terminal(stderr=True)))
+    results = run_comparison(store, Request(data, out), options, RunShow(Terminal(stderr=True), line_seconds=60.0))
     console = Terminal()
-    print_results(console, results)
+    print_comparison(console, results)
     console.print(f"Report: {literal(str((out / REPORT).resolve()))}", soft_wrap=True, highlight=False)
 
 
 class RunShow:
-    """A bar per run on a terminal; elsewhere a line when it has ended, and one a minute before."""
+    """A bar per run on a terminal; elsewhere a line when a run has ended, and one every ``line_seconds`` before."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, *, line_seconds: float) -> None:
+        self._console, self._line_seconds = console, line_seconds
 
     @contextmanager
     def running(self, title: str) -> Iterator[Reporter]:
-        from owlmine.train.reporters import BarReporter
+        from owlmine.run.reporters import BarReporter
 
         if self._console.is_terminal:
             with BarReporter(self._console, title) as bar:
                 yield bar
         else:
-            yield MinuteLines(self._console, title)
+            yield _TitledLines(self._console, title, self._line_seconds)
 
     def done(self, text: str) -> None:
-        # A bar that has come to its end stays and says as much.
+        # A bar that has reached its end stays and says as much.
         if not self._console.is_terminal or text.endswith("(found)"):
             self.message(text)
 
@@ -81,18 +79,18 @@ class RunShow:
         self._console.print(literal(text), soft_wrap=True, highlight=False)
 
 
-class MinuteLines:
-    """A line a minute."""
+class _TitledLines:
+    """A line every few seconds."""
 
-    def __init__(self, console: Console, title: str) -> None:
-        self._console, self._title, self._last = console, title, time.monotonic()
+    def __init__(self, console: Console, title: str, seconds: float) -> None:
+        self._console, self._title, self._seconds, self._last = console, title, seconds, time.monotonic()
 
     def progress(self, progress: Progress) -> None:
-        from owlmine.train.reporters import told
+        from owlmine.run.reporters import figures_line
 
-        if time.monotonic() - self._last >= _LINE_SECONDS:
+        if time.monotonic() - self._last >= self._seconds:
             self._last = time.monotonic()
-            self.message(f"{self._title}: epoch {progress.epoch:.2f}  {told(progress)}")
+            self.message(f"epoch {progress.epoch:.2f}  {figures_line(progress)}")
 
     def message(self, text: str) -> None:
-        self._console.print(literal(text), soft_wrap=True, highlight=False)
+        self._console.print(literal(f"{self._title}: {text}"), soft_wrap=True, highlight=False)

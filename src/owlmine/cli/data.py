@@ -65,12 +65,12 @@ def describe_command(
         check_picture(plot)
     with ConversionProgress() as progress:
         store = open_dataset(data, options, progress=progress)
-    told = describe(store)
+    description = describe(store)
     console = Terminal()
     if as_json:
-        typer.echo(json.dumps(told, indent=1))
+        typer.echo(json.dumps(description, indent=1))
     else:
-        _print_description(console, data, told)
+        _print_description(console, data, description)
     if plot is None:
         return
     plot_description(store, plot)
@@ -92,7 +92,7 @@ def verify_command(
             wanted="the recorded checksums",
         )
     opened.check_content()
-    print_line(f"{store}: {len(opened.meta['arrays'])} arrays, all checksums right")
+    print_line(f"{store}: {len(opened.meta['arrays'])} arrays, all checksums match")
 
 
 @data_app.command("synthesize")
@@ -101,7 +101,7 @@ def synthesize_command(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The store to make; must not exist.")],
     options: SyntheticOptions,
 ) -> None:
-    """Draw a dataset whose best answer to every query is known."""
+    """Generate a dataset for which the best answer to every query is known."""
     store = synthesize(out, options)
     best = Truth.of(store)
     print_line(
@@ -110,11 +110,11 @@ def synthesize_command(
     )
     for k in (1, 3, 5):
         if k <= store.num_classes:
-            typer.echo(f"Least possible chance to miss the label with {k} retrieved: {best.bayes_risk('test', k):.4f}")
+            typer.echo(f"Lowest possible chance to miss the label with {k} retrieved: {best.bayes_risk('test', k):.4f}")
 
 
 def open_data(data: str, reading: ConvertOptions) -> Store:
-    """The dataset that a command was given. What its conversion left out or doubted is told on standard error."""
+    """The dataset that a command was given. Notes of its conversion go to standard error."""
     with ConversionProgress() as progress:
         store = open_dataset(data, reading, progress=progress)
     console = Terminal(stderr=True)
@@ -171,7 +171,7 @@ def _print_conversion(console: Console, store: Store) -> None:
         console.print(literal(note), soft_wrap=True, highlight=False)
 
 
-def _print_description(console: Console, name: str, told: dict[str, Any]) -> None:
+def _print_description(console: Console, name: str, description: dict[str, Any]) -> None:
     columns = (
         "features",
         "classes",
@@ -184,18 +184,18 @@ def _print_description(console: Console, name: str, told: dict[str, Any]) -> Non
     for column in table.columns:
         column.justify = "right"
     table.add_row(
-        *(f"{told[key]:,}" for key in ("features", "classes", "train_points", "test_points")),
-        *(f"{told[key]:.2f}" for key in ("points_per_class", "classes_per_point")),
+        *(f"{description[key]:,}" for key in ("features", "classes", "train_points", "test_points")),
+        *(f"{description[key]:.2f}" for key in ("points_per_class", "classes_per_point")),
     )
     console.print(table)
     tail = Table("training points of a class", "classes", "share", title="The tail")
     tail.columns[1].justify = tail.columns[2].justify = "right"
-    for band, count in told["classes_by_training_points"].items():
-        tail.add_row(band, f"{count:,}", f"{count / told['classes']:.1%}")
+    for band, count in description["classes_by_training_points"].items():
+        tail.add_row(band, f"{count:,}", f"{count / description['classes']:.1%}")
     console.print(tail)
     console.print(
-        f"The largest class has {told['largest_class']:,} training points, the median class"
-        f" {told['median_class']:g}; the top 1 % of classes hold {told['label_share_of_top_percent']:.0%} of all"
-        " labels."
-        f" Weighting: {told['weighting']}."
+        f"The largest class has {description['largest_class']:,} training points, the median class"
+        f" {description['median_class']:g}; the top 1 % of classes hold"
+        f" {description['label_share_of_top_percent']:.0%} of all labels."
+        f" Weighting: {description['weighting']}."
     )

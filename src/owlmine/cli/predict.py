@@ -41,7 +41,7 @@ def predict_command(
         typer.Argument(
             metavar="INPUT",
             help="Queries: - for standard input, a text per line unless --input-format says otherwise; a file of lines,"
-            " a table (jsonl, csv, tsv, parquet), vectors (npy, npz, svmlight, the repository's txt), or a store.",
+            " a table (jsonl, csv, tsv, parquet), vectors (npy, npz, svmlight, xmc), or a store.",
         ),
     ],
     options: QueryOptions,

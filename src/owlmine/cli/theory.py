@@ -31,13 +31,14 @@ def theory_command(
         str | None,
         typer.Option(
             "--top",
-            help="How many of the pool's hardest to keep; several, separated by commas.",
-            show_default=f"{', '.join(map(str, _TOPS))}, as far as the pool reaches",
+            help="How many of the hardest in the pool count: k'; several, separated by commas.",
+            show_default=f"those of {', '.join(map(str, _TOPS))} that the pool has",
         ),
     ] = None,
     k: Annotated[
         int | None,
         typer.Option(
+            "-k",
             "--k",
             help="How many classes are retrieved; sets the weight of negative sampling.",
             show_default=f"{_RETRIEVED}, or all but one",
@@ -48,7 +49,7 @@ def theory_command(
 ) -> None:
     """Compare Top-k' mining with negative sampling: the weights theta of the losses that they estimate.
 
-    Weights have the paper's scale: (K - 1)/(k'B) for each of the k' kept, and (K - 1)/(kB) for each negative of
+    Weights have the paper's scale: (K - 1)/(k'B) for each of the k' hardest, and (K - 1)/(kB) for each negative of
     negative sampling, where k is the number retrieved.
     """
     # NumPy, SciPy and PyTorch take a second to load, which `owlmine --help` should not.
@@ -122,7 +123,7 @@ def _print_table(console: Console, setting: Setting, compared: list[Compared]) -
         )
     console.print(table)
     console.print(
-        f"Paper's scale: Top-k' SNM weighs each of the k' kept (K - 1)/(k'B), negative sampling each of its B negatives"
-        f" (K - 1)/({setting.k}B). Ranks in effect: ‖θ‖₁² / ‖θ‖₂². c: POWL >= c x retrieval loss at k = {setting.k};"
-        " ‖θ‖₁ / c compares methods at equal promise."
+        f"Paper's scale: Top-k' SNM gives each of the k' hardest the weight (K - 1)/(k'B), negative sampling"
+        f" each of its B negatives (K - 1)/({setting.k}B). Ranks in effect: ‖θ‖₁² / ‖θ‖₂². c: POWL >= c x retrieval"
+        f" loss at k = {setting.k}; ‖θ‖₁ / c compares methods at equal promise."
     )

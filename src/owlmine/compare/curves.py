@@ -1,25 +1,29 @@
-"""Curves as inline SVG. Colours come from the page's style sheet, so that they follow light, dark and print."""
+"""Curves as inline SVG. Colours come from the page's style sheet, so that they suit light and dark screens and print.
+
+Every piece is ``Markup``: ``format`` escapes titles and names, and templates print the picture as it is.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
-# Width and height of a picture in its own units: one that stands beside another, and one with room for many curves.
+from markupsafe import Markup
+
+# Width and height in the picture's own units: of one that stands beside another, and of one with room for many curves.
 SMALL, LARGE = (460, 300), (760, 400)
-# Margins for the words.
+# Margins for the labels.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 22, 14, 44
 _MARK = 4.0
-# Of each number: solid lines for the first three, so that few curves stay calm.
+# Dashes of each number: solid for the first three, so that pictures with few curves stay simple.
 _DASHES = ("", "", "", "9 3", "2 3", "6 3 2 3", "12 4", "4 4", "9 3 2 3 2 3", "1 4")
 NUM_LOOKS = len(_DASHES)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method's curve. ``number``, 1 to 10, chooses colour, mark and dashes."""
+    """The curve of one method. ``number``, 1 to 10, chooses colour, mark and dashes."""
 
     title: str
     number: int
@@ -40,25 +44,27 @@ class Axis:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
-# What ticks are counted in, and from which last tick on.
+# Size and letter of a unit, and the last tick from which on it is used.
 _UNITS = ((1_000_000, "M", 10_000_000), (1_000, "k", 10_000), (1, "", 0))
 
 
-def curves_svg(lines: Sequence[Line], *, x_name: str, y_name: str, label: str, size: tuple[int, int] = SMALL) -> str:
-    """One picture with all curves; ``label`` tells it to those who cannot see it."""
+def curves_svg(lines: Sequence[Line], *, x_name: str, y_name: str, label: str, size: tuple[int, int] = SMALL) -> Markup:
+    """One picture with all curves; ``label`` describes it to those who cannot see it."""
     width, height = size
     x_ticks = round_ticks(0.0, max(max(line.xs) for line in lines))
     y_ticks = round_ticks(min(min(line.ys) for line in lines), max(max(line.ys) for line in lines))
     x_axis = Axis(x_ticks[0], x_ticks[-1], _LEFT, width - _RIGHT)
     y_axis = Axis(y_ticks[0], y_ticks[-1], height - _BOTTOM, _TOP)
-    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
-    parts += _frame(x_axis, y_axis, x_ticks, y_ticks)
-    parts.append(f'<text class="axis" x="{(_LEFT + width - _RIGHT) / 2}" y="{height - 8}">{escape(x_name)}</text>')
-    middle = (_TOP + height - _BOTTOM) / 2
-    parts.append(f'<text class="axis" transform="translate(12 {middle}) rotate(-90)">{escape(y_name)}</text>')
-    for line in lines:
-        parts += _curve(line, x_axis, y_axis, x_name=x_name)
-    return "\n".join([*parts, "</svg>"])
+    middle_x, middle_y = (_LEFT + width - _RIGHT) / 2, (_TOP + height - _BOTTOM) / 2
+    parts = [
+        Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, label),
+        *_frame(x_axis, y_axis, x_ticks, y_ticks),
+        Markup('<text class="axis" x="{}" y="{}">{}</text>').format(middle_x, height - 8, x_name),
+        Markup('<text class="axis" transform="translate(12 {}) rotate(-90)">{}</text>').format(middle_y, y_name),
+        *(_curve(line, x_axis, y_axis, x_name=x_name) for line in lines),
+        Markup("</svg>"),
+    ]
+    return Markup("\n").join(parts)
 
 
 def round_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
@@ -77,57 +83,58 @@ def round_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def _frame(x_axis: Axis, y_axis: Axis, x_ticks: list[float], y_ticks: list[float]) -> list[str]:
+def _frame(x_axis: Axis, y_axis: Axis, x_ticks: list[float], y_ticks: list[float]) -> list[Markup]:
     parts = []
     for tick in y_ticks:
-        y = y_axis.place(tick)
-        parts.append(f'<line class="grid" x1="{x_axis.start}" x2="{x_axis.end}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick end" x="{x_axis.start - 6}" y="{y + 4:.1f}">{tick:g}</text>')
+        y, grid = y_axis.place(tick), Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>')
+        parts.append(grid.format(x_axis.start, x_axis.end, f"{y:.1f}", f"{y:.1f}"))
+        parts.append(_text("tick end", x_axis.start - 6, y + 4, f"{tick:g}"))
     unit, letter = next((unit, letter) for unit, letter, least in _UNITS if x_ticks[-1] >= least)
-    for tick in x_ticks:
-        x = x_axis.place(tick)
-        told = f"{tick / unit:,g}{letter}" if tick else "0"
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{y_axis.start + 16}">{told}</text>')
-    return parts
+    words = [f"{tick / unit:,g}{letter}" if tick else "0" for tick in x_ticks]
+    y = y_axis.start + 16
+    return parts + [_text("tick", x_axis.place(tick), y, word) for tick, word in zip(x_ticks, words, strict=True)]
 
 
-def _curve(line: Line, x_axis: Axis, y_axis: Axis, *, x_name: str) -> list[str]:
+def _text(kind: str, x: float, y: float, text: str) -> Markup:
+    return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(kind, f"{x:.1f}", f"{y:.1f}", text)
+
+
+def _curve(line: Line, x_axis: Axis, y_axis: Axis, *, x_name: str) -> Markup:
     places = [(x_axis.place(x), y_axis.place(y)) for x, y in zip(line.xs, line.ys, strict=True)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    parts = [f'<g class="m{line.number}"><polyline class="curve"{_dashes(line.number)} points="{path}"/>']
-    for (x, y), told_x, told_y in zip(places, line.xs, line.ys, strict=True):
-        told = f"{line.title}: {told_y:.2f} % at {told_x:,.0f} {x_name}"
-        parts.append(f"<g><title>{escape(told)}</title>{mark(line.number, x, y)}</g>")
-    return [*parts, "</g>"]
+    parts = [
+        Markup('<g class="m{}"><polyline class="curve"{} points="{}"/>').format(line.number, _dashes(line.number), path)
+    ]
+    for (x, y), at, value in zip(places, line.xs, line.ys, strict=True):
+        hint = f"{line.title}: {value:.2f} % at {at:,.0f} {x_name}"
+        parts.append(Markup("<g><title>{}</title>{}</g>").format(hint, mark(line.number, x, y)))
+    return Markup("").join([*parts, Markup("</g>")])
 
 
-def legend(entries: Sequence[tuple[int, str]]) -> str:
-    """Items of a list that tells numbers and titles of lines, to stand outside the picture."""
-    return "\n".join(
-        f'<li class="m{number}"><svg viewBox="0 0 34 14" aria-hidden="true">'
-        f'<line class="curve"{_dashes(number)} x1="0" y1="7" x2="34" y2="7"/>{mark(number, 17, 7)}</svg>'
-        f"<span>{escape(title)}</span></li>"
-        for number, title in entries
-    )
+def legend_key(number: int) -> Markup:
+    """A short piece of the line, to stand before its title outside the picture."""
+    return Markup(
+        '<svg viewBox="0 0 34 14" aria-hidden="true"><line class="curve"{} x1="0" y1="7" x2="34" y2="7"/>{}</svg>'
+    ).format(_dashes(number), mark(number, 17, 7))
 
 
-def mark(number: int, x: float, y: float) -> str:
-    """Every number has a form of its own: methods can be told apart without colour."""
+def mark(number: int, x: float, y: float) -> Markup:
+    """Every number has its own shape, so that methods can be told apart without colour."""
     if not 1 <= number <= NUM_LOOKS:
         raise ValueError(f"number is {number}; wanted 1 to {NUM_LOOKS}")
     if number in (1, 9):
-        hollow = " hollow" if number == 9 else ""
-        return f'<circle class="mark{hollow}" cx="{x:.1f}" cy="{y:.1f}" r="{_MARK}"/>'
+        kind = "mark hollow" if number == 9 else "mark"
+        return Markup('<circle class="{}" cx="{}" cy="{}" r="{}"/>').format(kind, f"{x:.1f}", f"{y:.1f}", _MARK)
     if number in _STROKES:
-        return f'<path class="stroke" d="{_STROKES[number].format(x=x, y=y)}"/>'
+        return Markup('<path class="stroke" d="{}"/>').format(_STROKES[number].format(x=x, y=y))
     corners, filled = _CORNERS[number]
     places = " ".join(f"{x + dx * _MARK:.1f},{y + dy * _MARK:.1f}" for dx, dy in corners)
-    return f'<polygon class="mark{"" if filled else " hollow"}" points="{places}"/>'
+    return Markup('<polygon class="{}" points="{}"/>').format("mark" if filled else "mark hollow", places)
 
 
-def _dashes(number: int) -> str:
+def _dashes(number: int) -> Markup:
     pattern = _DASHES[number - 1]
-    return f' stroke-dasharray="{pattern}"' if pattern else ""
+    return Markup(' stroke-dasharray="{}"').format(pattern) if pattern else Markup("")
 
 
 _SQUARE = ((-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88))

@@ -37,7 +37,7 @@ class Method:
     knobs: tuple[str, ...]
     """The parts of a setting that are searched, in this order; none: the first start is taken as it is."""
     starts: tuple[Setting, ...]
-    """Where the search begins. The methods below have a start of their own, and one that all share but for its scale."""
+    """Where the search begins: below, at a start of the method's own, and at one that all share but for its scale."""
     own: tuple[tuple[str, Any], ...] = ()
     """Other training options in which the method differs, such as ("surrogate", "logistic")."""
     epochs_share: float = 1.0

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 from owlmine.compare.methods import METHODS, Method, Setting, parse_methods
+from owlmine.data.store import Dataset
+from owlmine.dense.validation import ValidationPart
 from owlmine.options import option
 from owlmine.recipe.options import TrainOptions
 
@@ -22,9 +24,7 @@ class CompareOptions:
     epochs: float = _fair(15.0, "Visits to each training point, for each method and seed.")
     dim: int = _fair(512, "Dimension of query and class vectors.")
     batch_size: int = _fair(256, "Points per step.")
-    pool: int | None = _fair(
-        None, "Classes drawn for each batch (default: by the number of classes and the device)."
-    )
+    pool: int | None = _fair(None, "Classes drawn for each batch (default: by the number of classes and the device).")
     warm_start: bool = _fair(
         False, "Start class vectors at the mean vector of their training points (the paper starts at random)."
     )
@@ -54,6 +54,10 @@ class CompareOptions:
             if not good:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; wanted {wanted}")
         self._shared(epochs=self.epochs, seed=self.seed)  # raises ValueError for the other fields
+
+    def validation_part(self, data: Dataset) -> ValidationPart:
+        """The points that settings are chosen by, the same for all methods and seeds."""
+        return ValidationPart(data, share=self.validation, block=self.validation_block)
 
     def search_options(self, method: Method, setting: Setting) -> TrainOptions:
         """Of a run that helps to choose a setting."""

@@ -1,9 +1,11 @@
-"""One run of a comparison: trained, judged, and written down in a small file that nobody has to make again."""
+"""One run of a comparison: trained, scored, and written to a small file, so that nobody has to make it again."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
 import shutil
 import time
 from contextlib import AbstractContextManager
@@ -11,35 +13,42 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
+import torch
+
 import owlmine
+from owlmine.compare.figures import KS, NAMES
 from owlmine.compare.folder import CompareFolder
-from owlmine.compare.machine import machine
-from owlmine.compare.methods import Method, Setting
-from owlmine.compare.timing import StepTimer
+from owlmine.compare.methods import Setting
 from owlmine.data.batches import Batches
 from owlmine.data.store import Store
-from owlmine.demo.figures import KS, NAMES
+from owlmine.dense.finite import NotFinite
+from owlmine.dense.progress import Progress, Reporter
+from owlmine.dense.validation import ValidationPart
 from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.of_model import evaluate_model
 from owlmine.files import write_text
-from owlmine.model.predictor import Predictor
-from owlmine.train import NotFinite, Reporter, Stopped, TrainOptions, train
-from owlmine.train.run_folder import recipe
-from owlmine.train.validate import validation_part
+from owlmine.model import Model
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import Stopped, train
+from owlmine.run.run_folder import binding_options
 
-Record = dict[str, Any]
+RunRecord = dict[str, Any]
+# Of a run without a model, or of an ensemble.
+_NO_COURSE: RunRecord = {"steps": None, "points_seen": None, "seconds": None, "seconds_per_step": None, "curve": []}
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A run to be made. A run of the search is never judged on the test split."""
+class Job:
+    """A run to be made. A run of the search is never scored on the test split."""
 
     purpose: Literal["search", "final"]
-    method: Method
-    setting: Setting
-    options: TrainOptions
+    name: str
     title: str
+    options: TrainOptions
+    setting: Setting | None = None
+    """None where the recipe chooses."""
 
 
 class Show(Protocol):
@@ -55,7 +64,7 @@ class Show(Protocol):
 
 
 class Runs:
-    """The runs of a comparison on one store. ``made`` and ``found`` count those of this process and earlier ones."""
+    """The runs of a comparison on one store: ``made`` by this process, or ``found`` since an earlier one made them."""
 
     def __init__(
         self, store: Store, folder: CompareFolder, show: Show, *, data_name: str, keep_models: bool = False
@@ -64,75 +73,72 @@ class Runs:
         self._data_name, self._keep_models = data_name, keep_models
         self.made = self.found = 0
 
-    def get(self, plan: Plan) -> Record:
-        """The record of a run: found, gone on with, or made from the beginning."""
-        key = self._key(plan)
-        file = self._folder.runs / f"{plan.purpose}-{plan.method.name}-{key}.json"
-        keeps = self._keep_models and plan.purpose == "final"
+    def get(self, job: Job) -> RunRecord:
+        """The record of a run: found, resumed, or made from the beginning."""
+        key = self._key(job)
+        file = self._folder.record_of(job.purpose, job.name, key)
+        keep = self._keep_models and job.purpose == "final"
         record = _read(file, key)
         if record is not None:
             self.found += 1
-            self._show.done(f"{plan.title}: {outcome(record)} (found)")
-            if keeps and record["finite"] and record["model"] is None:
-                self._show.message(f"{plan.title}: its model was not kept then; remove {file} to have it made again")
+            self._show.done(f"{job.title}: {outcome(record)} (found)")
+            if keep and record["finite"] and record["model"] is None:
+                self._show.message(f"{job.title}: its model was not saved; remove {file} to train it again")
             return record
-        kept = self._folder.models / f"{plan.method.name}-seed-{plan.options.seed}-{key}"
-        place = kept if keeps else self._folder.working / key
-        record = {"key": key, **self._make(plan, place)}
-        record["model"] = kept.name if keeps and record["finite"] else None
+        place = self._folder.working / key
+        if keep:
+            place = self._folder.model_of(job.name, seed=job.options.run.seed, key=key)
+        record = {"key": key, **self._make(job, place)}
+        record["model"] = place.name if keep and record["finite"] else None
         try:
             write_text(file, json.dumps(record, indent=1) + "\n")
         except OSError as error:
             raise OwlmineError(f"{file}: cannot be written: {error.strerror}") from error
-        if not keeps:
+        if not keep:
             shutil.rmtree(place, ignore_errors=True)
         self.made += 1
-        self._show.done(f"{plan.title}: {outcome(record)}")
+        self._show.done(f"{job.title}: {outcome(record)}")
         return record
 
-    def _key(self, plan: Plan) -> str:
-        """Changes with the options, the data, the version, and whether the test split is looked at."""
-        told = {
-            "purpose": plan.purpose,
-            "options": recipe(plan.options),
+    def _key(self, job: Job) -> str:
+        """Changes with the options, the data, the version, and whether the test split is scored."""
+        facts = {
+            "purpose": job.purpose,
+            "options": binding_options(job.options),
             "data": self._store.meta["checksum"],
             "version": owlmine.__version__,
         }
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
-    def _make(self, plan: Plan, place: Path) -> Record:
-        began = time.monotonic()
-        with self._show.running(plan.title) as reporter:
-            timer = StepTimer(reporter, batch_size=plan.options.batch_size)
-            predictor = self._trained(plan.options, place, timer)
+    def _make(self, job: Job, place: Path) -> RunRecord:
+        began, options = time.monotonic(), job.options
+        with self._show.running(job.title) as reporter:
+            # Steps of an ensemble with judges are not comparable, and the plan chooses their size.
+            timer = StepTimer(reporter, batch_size=options.steps.batch_size) if options.steps.batch_size else None
+            model = self._trained(options, place, timer or reporter)
         record = {
-            "purpose": plan.purpose,
-            "method": plan.method.name,
-            "seed": plan.options.seed,
-            "setting": asdict(plan.setting),
-            "finite": predictor is not None,
-            "machine": machine(choose_device(plan.options.device)),
-            "options": recipe(plan.options),
+            "purpose": job.purpose,
+            "method": job.name,
+            "seed": options.run.seed,
+            "setting": None if job.setting is None else asdict(job.setting),
+            "finite": model is not None,
+            "machine": machine(choose_device(options.run.device)),
+            "options": binding_options(options),
         }
-        if predictor is None:
-            return record | _nothing(plan, time.monotonic() - began)
-        history = predictor.config["history"]
-        # Nothing was timed where a process was killed between the end of its training and the writing of its record.
-        per_step = timer.seconds_per_step or history[-1]["seconds"] / history[-1]["step"]
-        record |= {
-            # A run that was interrupted knows of its earlier parts; the clock here does not.
-            "wall_seconds": max(history[-1]["seconds"], time.monotonic() - began),
-            "seconds_per_step": per_step,
-            "validation": {name: value for name, value in history[-1].items() if name.startswith("P@")},
-            **self._course(history, plan.options, per_step),
-        }
-        if plan.purpose == "final":
-            figures = evaluate_model(predictor, self._store["test"], ks=KS).figures
+        if model is None:
+            return record | _nothing(job, time.monotonic() - began)
+        # A run that was interrupted knows of its earlier parts; the clock here does not.
+        last = {line["model"]: line["seconds"] for line in model.record.history}
+        record["wall_seconds"] = max(sum(last.values()), time.monotonic() - began)
+        record["validation"] = dict(model.record.figures)
+        record |= _NO_COURSE if timer is None else self._course(model, options, timer.seconds_per_step)
+        if job.purpose == "final":
+            figures = evaluate_model(model, self._store["test"], ks=KS).figures
             record["test"] = {name: figures[name] for name in NAMES}
         return record
 
-    def _trained(self, options: TrainOptions, place: Path, reporter: Reporter) -> Predictor | None:
-        """None where the loss or the weights left the numbers."""
+    def _trained(self, options: TrainOptions, place: Path, reporter: Reporter) -> Model | None:
+        """None where the loss or the weights are no longer finite."""
         try:
             return train(
                 self._store,
@@ -143,49 +149,122 @@ class Runs:
                 data_name=self._data_name,
             )
         except Stopped as stopped:
-            stopped.args = (str(stopped).replace("go on with --resume", "the same command goes on from there"),)
+            stopped.args = (str(stopped).replace("go on with --resume", "run the same command again to resume"),)
             raise
         except NotFinite:
             shutil.rmtree(place, ignore_errors=True)
             return None
 
-    def _course(self, history: list[Record], options: TrainOptions, seconds_per_step: float) -> Record:
-        """How far the run went, and validation P@1 on the way."""
-        part = validation_part(self._store, options)
-        batches = Batches(self._store["train"], batch_size=options.batch_size, seed=options.seed, rows=part.train_rows)
+    def _course(self, model: Model, options: TrainOptions, seconds_per_step: float | None) -> RunRecord:
+        """How far the run of a single model went, and validation P@1 on the way."""
+        history = model.record.history
+        # Nothing was timed where a process was killed between the end of its training and the writing of its record.
+        per_step = seconds_per_step or history[-1]["seconds"] / history[-1]["step"]
+        batch_size, run = model.record.plan["model"]["batch_size"], options.run
+        rows = ValidationPart(self._store, share=run.validation, block=run.validation_block).train_rows
+        batches = Batches(self._store["train"], batch_size=batch_size, seed=run.seed, rows=rows)
         per_epoch, num_points = len(batches), len(batches.rows)
         curve = [
             {
-                "step": record["step"],
-                "points": record["step"] // per_epoch * num_points + record["step"] % per_epoch * options.batch_size,
-                "seconds": record["step"] * seconds_per_step,
-                "P@1": record["P@1"],
+                "step": line["step"],
+                "points": line["step"] // per_epoch * num_points + line["step"] % per_epoch * batch_size,
+                "seconds": line["step"] * per_step,
+                "P@1": line["P@1"],
             }
-            for record in history
+            for line in history
         ]
         last = curve[-1]
-        return {"steps": last["step"], "points_seen": last["points"], "seconds": last["seconds"], "curve": curve}
+        return {
+            "steps": last["step"],
+            "points_seen": last["points"],
+            "seconds": last["seconds"],
+            "seconds_per_step": per_step,
+            "curve": curve,
+        }
 
 
-def outcome(record: Record) -> str:
+def outcome(record: RunRecord) -> str:
     """A run in few words."""
     if not record["finite"]:
-        return "the loss left the numbers; counts as 0"
+        return "diverged; counts as 0"
     test = f", test {record['test']['P@1']:.2f}" if "test" in record else ""
     return f"validation P@1 {record['validation']['P@1']:.2f}{test}, {record['wall_seconds']:.1f} s"
 
 
-def _nothing(plan: Plan, wall_seconds: float) -> Record:
-    """A run without a model."""
-    judged = {"test": dict.fromkeys(NAMES, 0.0)} if plan.purpose == "final" else {}
-    course: Record = {"steps": None, "points_seen": None, "seconds": None, "seconds_per_step": None, "curve": []}
-    return {"wall_seconds": wall_seconds, "validation": {"P@1": 0.0}, **course, **judged}
+def _nothing(job: Job, wall_seconds: float) -> RunRecord:
+    """Of a run without a model."""
+    test = {"test": dict.fromkeys(NAMES, 0.0)} if job.purpose == "final" else {}
+    return {"wall_seconds": wall_seconds, "validation": {"P@1": 0.0}, **_NO_COURSE, **test}
 
 
-def _read(file: Path, key: str) -> Record | None:
-    """None where there is no such file, or one that was damaged."""
+def _read(file: Path, key: str) -> RunRecord | None:
+    """None where there is no such file, or a damaged one."""
     try:
         record: Any = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) and record.get("key") == key else None
+
+
+class StepTimer:
+    """A reporter that passes everything on to another and measures how long a step takes.
+
+    A run reports before it validates and again after, at the same step: the time between is not training. What comes
+    before the first report (loading, compiling) counts only where there is nothing else to go by.
+    """
+
+    def __init__(self, reporter: Reporter, *, batch_size: int) -> None:
+        self._reporter, self._batch_size = reporter, batch_size
+        self._last: tuple[int, float] | None = None
+        self._first_guess: float | None = None
+        self._steps, self._seconds = 0, 0.0
+
+    def progress(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if self._last is None:
+            self._first_guess = self._batch_size / progress.points_per_second
+        elif progress.step > self._last[0]:
+            self._steps += progress.step - self._last[0]
+            self._seconds += now - self._last[1]
+        self._reporter.progress(progress)
+        self._last = progress.step, time.monotonic()
+
+    def message(self, text: str) -> None:
+        self._reporter.message(text)
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """None for a run that never reported."""
+        return self._seconds / self._steps if self._steps else self._first_guess
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Where a run was made: without it, seconds say nothing."""
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "owlmine": owlmine.__version__,
+    }
+
+
+def machine_text(facts: dict[str, Any]) -> str:
+    """On one line, for people."""
+    place = f"{facts['cpu']}, {facts['threads']} threads"
+    if facts["device"] != "cpu":
+        place = f"{facts['device']} ({place})"
+    return f"{place}; Python {facts['python']}, torch {facts['torch']}, NumPy {facts['numpy']}"
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

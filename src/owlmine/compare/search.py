@@ -1,4 +1,4 @@
-"""Rates for one method: a walk along one knob at a time, from each of its starts, with a bounded number of runs."""
+"""The search for a setting: a walk along one knob at a time, from each start, with a bounded number of runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from owlmine.compare.methods import Method, Setting
 _DIGITS = {"scale": (1, 2, 5)}
 _RATE_DIGITS = (1, 3)
 _RATES = ("class_rate", "feature_rate", "map_rate")
-# A start that learns nothing (the loss left the numbers, say) is tried so often with all rates a tenth.
+# How often a start that learns nothing (its loss diverges, say) is tried again with all rates a tenth.
 _MOST_TENTHS = 3
-# A start with less than this share of the best start's figure gets only the runs that the others leave.
+# A start with less than this share of the best start's figure gets only the runs that the others leave over.
 _HOPELESS = 0.5
 
 
 class OutOfRuns(Exception):  # noqa: N818
-    """The search may try no further setting."""
+    """The search may try no more settings."""
 
 
 class Search:
@@ -30,18 +30,18 @@ class Search:
         self._most_runs = self._limit = most_runs
         self.tried: dict[Setting, float] = {}
         self.settled = False
-        """Whether the walks from all starts came to a setting that no neighbour betters, before the runs ran out."""
+        """Whether the walk from every start reached a setting that beats its neighbours before the runs ran out."""
 
     def best(self) -> Setting:
-        """The best setting tried, of equal ones the first."""
+        """The best setting tried; of equal ones, the first."""
         try:
             starts = [self._lowered(start) for start in self._method.starts]
             starts.sort(key=self._score, reverse=True)
         except OutOfRuns:
             return self._best_tried()
         hopeful = [start for start in starts if self._score(start) >= _HOPELESS * self._score(starts[0])]
-        # The best start may lie at the foot of a lower hill, so the runs are shared among all but those far worse; what
-        # one walk leaves, the next ones take, and then those that had too few. Walking again repeats no run.
+        # The best start may lie at the foot of a lower hill, so all starts but the far worse ones share the runs. What
+        # one walk leaves over, the next ones take, and then those that had too few. Walking again repeats no run.
         for place, start in enumerate(starts):
             left, sharing = self._most_runs - len(self.tried), max(len(hopeful) - place, 1)
             self._walked(start, limit=len(self.tried) + math.ceil(left / sharing))
@@ -75,7 +75,7 @@ class Search:
         return start
 
     def _walk(self, setting: Setting) -> None:
-        """Goes on along a knob while it helps, and round the knobs until none does."""
+        """Moves along a knob while that helps, and through the knobs until none does."""
         moved = True
         while moved:
             moved = False
@@ -90,7 +90,7 @@ def _step(setting: Setting, knob: str, step: int) -> Setting:
 
 
 def stepped(value: float, knob: str, steps: int) -> float:
-    """The value so many steps up (or down) a ladder such as 0.1, 0.3, 1, 3, 10; what lies between is rounded first."""
+    """The value so many steps up (or down) a ladder such as 0.1, 0.3, 1, 3, 10; a value in between is rounded first."""
     digits = _DIGITS.get(knob, _RATE_DIGITS)
     place = round(math.log10(value) * len(digits)) + steps
     decade, digit = divmod(place, len(digits))

@@ -1,4 +1,4 @@
-"""Data in every form that users bring, as one store on disk."""
+"""Data in every usual format, converted into one kind of store on disk."""
 
 from owlmine.data.batches import Batches
 from owlmine.data.convert import convert

@@ -20,7 +20,7 @@ _HEADER_BYTES = 128
 
 
 class ArrayWriter:
-    """Appends rows to one ``.npy`` file. The length is written into the header when the file is closed."""
+    """Appends rows to one ``.npy`` file. Closing it writes the length into the header."""
 
     def __init__(self, path: Path, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> None:
         self.path, self.dtype, self.row_shape = path, np.dtype(dtype), row_shape
@@ -35,7 +35,7 @@ class ArrayWriter:
         self.num_rows += len(rows)
 
     def close(self) -> None:
-        """Finishes the header and brings the bytes to the disk."""
+        """Finishes the header and flushes the bytes to the disk."""
         self._file.seek(0)
         self._write_header()
         self._file.flush()
@@ -43,7 +43,7 @@ class ArrayWriter:
         self._file.close()
 
     def abandon(self) -> None:
-        """Lets go of the file without finishing it."""
+        """Closes the file without finishing it."""
         self._file.close()
 
     def reader(self) -> PieceReader:
@@ -99,7 +99,7 @@ class MemoryArray:
         """There is nothing to finish."""
 
     def abandon(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to close."""
 
     def reader(self) -> MemoryArray:
         """Front to back, once: what has been read is no longer in memory."""

@@ -1,4 +1,4 @@
-"""Which classes there are: those that train has, whether files call them by number or by name."""
+"""The classes of a dataset: those that occur in train, whether files give them as numbers or as names."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 class ClassKeys(Protocol):
-    """Labels as files have them, to raw ids while reading, to final ids when train has been read."""
+    """From the labels in files to class ids: to raw ids while files are read, and to final ids once train has been."""
 
     def raw_ids(self, labels: RowLabels, *, training: bool) -> Int64:
-        """A number per label entry; -1 for a class that train does not have and that has no number yet."""
+        """A number per label entry; -1 for a class that is not in train and has no number yet."""
 
     def __len__(self) -> int:
         """How many classes train has."""
 
     def final_of_raw(self, raw_ids: Int64) -> Int64:
-        """The class ids of the store; -1 where train never had the class."""
+        """The class ids of the store; -1 where the class is not in train."""
 
     def keys(self) -> Iterator[str]:
-        """The files' word for each class, in the order of the final ids."""
+        """What the files call each class, in the order of the final ids."""
 
     def final_of_numbers(self, numbers: Int64) -> Int64:
-        """For class numbers as files beside the splits have them: the class ids of the store, or -1."""
+        """The class ids of the store, or -1, for class numbers in files that accompany the splits."""
 
 
 def class_keys(num_classes: int | None) -> ClassKeys:
-    """For a source that states this bound of class numbers, or none."""
+    """``num_classes``: the bound on class numbers that the source states, where it does."""
     return NamedClasses() if num_classes is None else NumberedClasses()
 
 
@@ -92,7 +92,7 @@ class NamedClasses:
         if self._final is None:
             self._final = np.full(len(self._numbers) + 1, -1, np.int64)
             self._final[[self._numbers[key] for key in self.keys()]] = np.arange(len(self._numbers))
-        # Where -1 stands for an unknown class, the -1 behind the end of the table answers.
+        # An unknown class is -1, which is the last place of the table, and that holds -1.
         return self._final[raw_ids]
 
     def keys(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What lies beside the splits of a dataset: class names, class features, and pairs to leave out of scoring."""
+"""Files that accompany the splits of a dataset: class names, class features, and pairs to leave out of scoring."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _title(path: Path, line: str, number: int) -> str:
 def write_class_features(
     writer: DatasetWriter, path: Path, plan: FeaturePlan, classes: ClassKeys, train: PointReader
 ) -> None:
-    """Stores the features of every class of the store, weighted like the queries where they share their space."""
+    """Stores the features of every class of the store, weighted like the queries where both have the same features."""
     matrix = NpzMatrix(path) if plain_name(path).lower().endswith(".npz") else MatrixFile.open(path)
     if train.num_classes is not None and matrix.num_rows != train.num_classes:
         raise DataError(path, found=f"{matrix.num_rows:,} rows", wanted=f"{train.num_classes:,}, one per class")
@@ -95,7 +95,7 @@ def write_class_features(
 def write_filter(
     writer: DatasetWriter, path: Path, split: str, written: WrittenSplit, classes: ClassKeys, num_classes: int | None
 ) -> None:
-    """Stores the pairs (row, class) that scoring leaves out, in the store's numbers; pairs of dropped points vanish.
+    """Stores the pairs (row, class) that scoring leaves out, by the store's numbers, without those of dropped points.
 
     ``num_classes`` bounds the class numbers where the dataset states it.
     """

@@ -1,4 +1,5 @@
-"""Any data in, one store out: read every split into scratch, decide population and weighting, write the store."""
+"""From files to a store: read every split into scratch arrays, decide which points and labels count and how features
+are weighted, write the store."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def convert(
     """Turns files, or splits in memory, into a store at ``out``.
 
     ``source`` is a file, a folder, or ``{"train": (queries, labels), "test": ...}`` with SciPy CSR matrices, dense
-    arrays or texts as queries and CSR matrices, indicator arrays or lists as labels; a pandas data frame may stand in
-    place of the pair. Either a complete store is left at ``out`` or nothing is.
+    arrays or texts as queries and CSR matrices, indicator arrays or lists as labels; a pandas data frame may take
+    the place of the pair. Leaves a complete store at ``out``, or nothing.
     """
     options = options or ConvertOptions()
     if isinstance(source, Mapping):
@@ -128,7 +129,7 @@ def _write_final(
 
 
 def _check_alike(source: Source) -> None:
-    """Splits of one dataset have the same kind of query and the same stated sizes."""
+    """Raises DataError unless all splits have the same kind of query and the same stated sizes."""
     train = source.splits["train"]
     for reader in source.splits.values():
         for what in ("kind", "num_features", "num_classes"):

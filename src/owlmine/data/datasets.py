@@ -1,4 +1,4 @@
-"""What a user may name where a command wants data: a store, anything that can be converted, or ``sample``."""
+"""Opening whatever a command takes as data: a store, anything that can be converted, or ``sample``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SAMPLE = "sample"
 
 
 def open_dataset(name: str | Path, options: ConvertOptions | None = None, *, progress: Progress | None = None) -> Store:
-    """Opens a store as it is. Anything else is converted on first use, and the result is kept in the cache.
+    """Opens a store as it is. Anything else is converted on first use, and the result is cached.
 
-    The checksums of a store are compared, once for as long as its files do not change. A damaged store is an error;
-    one in the cache is made again.
+    Checksums are verified once, and again when files have changed. A damaged store is an error; one in the cache is
+    made again.
 
     ``sample`` is the embedded dataset: Debian package descriptions and the packages that they depend on.
     """
@@ -53,7 +53,7 @@ def open_dataset(name: str | Path, options: ConvertOptions | None = None, *, pro
 
 
 def _discard(cached: Path) -> None:
-    """Removes a damaged store of the cache: what it was made from is still there. Its name is free at once."""
+    """Removes a damaged store from the cache; its sources are still there. Its name is free at once."""
     aside = cached.with_name(f"{cached.name}.damaged-{uuid.uuid4().hex}")
     with suppress(FileNotFoundError):  # another process was faster
         cached.rename(aside)

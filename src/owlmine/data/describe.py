@@ -1,4 +1,4 @@
-"""What a dataset looks like: the paper's Table 1 row, the tail of its classes, and a picture of it."""
+"""A dataset described: its row of the paper's Table 1, the tail of its classes, and a picture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from owlmine.pictures import save_picture
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Classes by their number of training points: what a tail is made of.
+# Bands of classes by their number of training points.
 _BANDS = ((0, 0), (1, 1), (2, 9), (10, 99), (100, 999), (1000, None))
 
 
@@ -54,7 +54,7 @@ _NOTES = {
     "crlf_lines": "lines ended with CR LF",
     "blank_lines": "blank lines were passed over",
     "blank_points": "blank lines were read as points without label and feature, as the header counts them",
-    "duplicate_labels": "labels were repeated within a point and kept once",
+    "duplicate_labels": "labels were repeated within a point and count once",
     # In stores of earlier releases.
     "label_cells_with_comma": "label cells hold commas; if these separate labels, read the files with"
     " --label-separator ','",
@@ -66,7 +66,7 @@ _NOTES = {
 
 
 def conversion_notes(store: Dataset) -> list[str]:
-    """What a conversion left out, or doubted: a line for each, which people should see."""
+    """What a conversion left out or found doubtful, a line each."""
     notes: list[str] = []
     for name, split in store.meta["splits"].items():
         kept_empty = store.meta["keep_empty"] and name != "train"
@@ -112,8 +112,8 @@ def _draw_classes(axes: Axes, counts: np.ndarray[Any, Any]) -> None:
         rank = int((counts >= level).sum())
         if 0 < rank < len(counts):
             axes.plot([1, rank, rank], [level, level, 0.8], color="#b3541e", linewidth=0.9, linestyle="--")
-            told = f"{rank:,} classes have {level} or more"
-            axes.annotate(told, (1, level), xytext=(6, 4), textcoords="offset points", fontsize=8, color="#b3541e")
+            note = f"{rank:,} classes have {level} or more"
+            axes.annotate(note, (1, level), xytext=(6, 4), textcoords="offset points", fontsize=8, color="#b3541e")
     axes.set(title="The tail", xlabel="class, by size", ylabel="training points", ylim=(0.8, None), xlim=(1, None))
 
 
@@ -123,7 +123,7 @@ def _draw_labels(axes: Axes, labels_per_point: np.ndarray[Any, Any]) -> None:
     axes.bar(np.arange(len(shares)), shares, color="#1f4e79", alpha=0.85)
     axes.set(
         title=f"Labels per point (mean {labels_per_point.mean():.2f})",
-        xlabel=f"labels ({last} stands for {last} or more)",
+        xlabel=f"labels ({last}: {last} or more)",
         ylabel="training points, %",
     )
 

@@ -1,4 +1,4 @@
-"""From features as read to features as stored: which are kept, how they are numbered, how they are weighted."""
+"""From features as read to features as stored: selected, renumbered, weighted."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class FeaturePlan:
     """``sparse`` or ``dense``."""
     num_features: int
     weighting: dict[str, Any]
-    """As told in ``meta.json``."""
+    """As ``meta.json`` has it."""
     tfidf: TfIdf | None = None
     renumber: Int64 | None = None
     """By raw feature: its final number, or -1 to leave it out."""
     shift: int = 0
-    """Taken off every feature number (1 for svmlight files that count from 1)."""
+    """Subtracted from every feature number (1 for svmlight files that count from 1)."""
     tokens: list[str] | None = None
     frequencies: Int64 | None = None
     """Training documents per feature, where the store needs them; 0 marks a hashed feature that is left out."""
@@ -68,7 +68,7 @@ def plan_features(
     counts: NumberCounts,
     options: ConvertOptions,
 ) -> FeaturePlan:
-    """Decides once train has been read."""
+    """Decides, once all splits have been read, what happens to features."""
     if train.kind == "dense":
         if options.weighting == "tfidf":
             raise DataError(train.source, found="dense vectors", wanted="sparse counts or text for --weighting tfidf")
@@ -119,7 +119,7 @@ def _plan_text(
     return FeaturePlan(
         "sparse",
         len(frequencies),
-        _told(tfidf, "text", options) | weighting,
+        _weighting(tfidf, "text", options) | weighting,
         tfidf,
         renumber,
         tokens=tokens,
@@ -150,7 +150,7 @@ def _plan_counts(
     # Files that are read later must be understood in the same way.
     base: dict[str, Any] = {} if stated else {"first_feature": shift}
     if real or options.weighting == "none":
-        return FeaturePlan("sparse", num_features, _told(None, "real values", options) | base, shift=shift)
+        return FeaturePlan("sparse", num_features, _weighting(None, "real values", options) | base, shift=shift)
     if num_features > _MAX_COUNTED:
         raise DataError(
             train.source,
@@ -160,18 +160,18 @@ def _plan_counts(
     frequencies = np.zeros(num_features, np.int64)
     frequencies[counts.numbers - shift] = counts.counts
     tfidf = TfIdf(frequencies, num_documents, 1)
-    told = _told(tfidf, "whole-number counts", options) | base
-    return FeaturePlan("sparse", num_features, told, tfidf, shift=shift, frequencies=frequencies)
+    weighting = _weighting(tfidf, "whole-number counts", options) | base
+    return FeaturePlan("sparse", num_features, weighting, tfidf, shift=shift, frequencies=frequencies)
 
 
-def _told(tfidf: TfIdf | None, why: str, options: ConvertOptions) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _weighting(tfidf: TfIdf | None, why: str, options: ConvertOptions) -> dict[str, Any]:
+    weighting: dict[str, Any] = {
         "kind": "none" if tfidf is None else "tfidf",
         "why": f"auto: {why}" if options.weighting == "auto" else "as asked",
     }
     if tfidf is not None:
-        told |= {"documents": tfidf.num_documents, "df_offset": tfidf.df_offset}
-    return told
+        weighting |= {"documents": tfidf.num_documents, "df_offset": tfidf.df_offset}
+    return weighting
 
 
 def _sorted(rows: SparseRows) -> SparseRows:
@@ -185,25 +185,25 @@ def _sorted(rows: SparseRows) -> SparseRows:
 
 
 def stored_tfidf(store: Dataset) -> TfIdf | None:
-    """The weighting that a store was written with; None where values were kept as they are."""
-    frequencies, told = store.array("weighting.frequencies"), store.meta["weighting"]
-    if frequencies is None or told["kind"] != "tfidf":
+    """The weighting that a store was written with; None where values were stored as they are."""
+    frequencies, weighting = store.array("weighting.frequencies"), store.meta["weighting"]
+    if frequencies is None or weighting["kind"] != "tfidf":
         return None
-    if len(frequencies) and not 0 <= frequencies.min() <= frequencies.max() <= told["documents"]:
+    if len(frequencies) and not 0 <= frequencies.min() <= frequencies.max() <= weighting["documents"]:
         found = f"{frequencies.min()} to {frequencies.max()} documents"
         if not isinstance(store, Store):
-            raise DataError("frequencies", found=found, wanted=f"0 to {told['documents']}")
+            raise DataError("frequencies", found=found, wanted=f"0 to {weighting['documents']}")
         file = store.path / "weighting.frequencies.npy"
-        raise damaged(file, found=found, wanted=f"0 to {told['documents']}")
-    return TfIdf(frequencies, told["documents"], told["df_offset"])
+        raise damaged(file, found=found, wanted=f"0 to {weighting['documents']}")
+    return TfIdf(frequencies, weighting["documents"], weighting["df_offset"])
 
 
 def stored_vectoriser(store: Dataset) -> TextVectoriser | None:
     """What turns a new text into a row of this store's features; None where the features did not come from text."""
-    told = store.meta["weighting"].get("text")
-    if told is None:
+    text = store.meta["weighting"].get("text")
+    if text is None:
         return None
     tokens = None if store.vocabulary is None else list(store.vocabulary)
-    kept = store.array("weighting.frequencies")
-    assert kept is not None
-    return TextVectoriser(TokenOptions(told["ngrams"], told["hash_bits"]), tokens, stored_tfidf(store), kept > 0)
+    frequencies = store.array("weighting.frequencies")
+    assert frequencies is not None
+    return TextVectoriser(TokenOptions(text["ngrams"], text["hash_bits"]), tokens, stored_tfidf(store), frequencies > 0)

@@ -1,4 +1,4 @@
-"""Reading a split once, front to back, into scratch arrays, counting on the way what later stages must know."""
+"""Reading a split once, front to back, into scratch arrays, and counting what later stages need."""
 
 from __future__ import annotations
 
@@ -64,10 +64,7 @@ class RawSplit:
         counts: NumberCounts | None,
         progress: Progress,
     ) -> None:
-        """Appends every block of the reader. ``counts`` is given for train alone: its presence means training.
-
-        It gets the documents that hold each feature.
-        """
+        """Appends every block of the reader. ``counts``, of train alone, counts the documents of each feature."""
         for block in reader.blocks(self.notes):
             if isinstance(block.queries, list):
                 assert counter is not None

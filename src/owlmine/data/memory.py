@@ -1,4 +1,4 @@
-"""A dataset in memory: the reading interface of a store over plain arrays, with nothing written to disk."""
+"""A dataset in memory: plain arrays behind the reading interface of a store."""
 
 from __future__ import annotations
 

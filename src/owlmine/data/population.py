@@ -1,8 +1,8 @@
-"""Which points and labels count, decided once and for all when a store is written.
+"""Which points and labels count. Decided once, when a store is written.
 
-A label of a class that train never saw is dropped. A point that this leaves without a label is dropped too, and so is
-a text that has no known token. A point that came without labels, or a sparse row that came without features, is kept:
-nothing was taken from it, and it counts as 0 in every metric, as the field has it.
+A label of a class that is not in train is dropped. A point that has lost all its labels in this way is dropped too, and
+so is a text without any known token. A point that came without labels, or a sparse row that came without features,
+stays, and counts as 0 in every metric, as is usual in the field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WrittenSplit:
     counts: dict[str, Any]
     """For ``meta.json``."""
     removed: Int64
-    """Ascending numbers of the files' points that the store leaves out; few, so they are kept rather than a map."""
+    """Ascending numbers of the points in the files that the store leaves out: they are few."""
 
     def new_rows(self, rows: Int64) -> Int64:
         """Rows of the files to rows of the store; -1 for points that were left out."""
@@ -90,7 +90,7 @@ class _SplitWriter:
         self._features = None if dense else writer.sparse(f"{name}.features", with_values=True)
 
     def append(self, queries: SparseRows | NDArray[np.float32], keep: Mask, labels: SparseRows) -> None:
-        """The kept ones of ``queries``, with their labels."""
+        """Those of ``queries`` that ``keep`` marks, with their labels."""
         self.labels.append(labels)
         if isinstance(queries, SparseRows):
             assert self._features is not None

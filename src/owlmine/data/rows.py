@@ -1,4 +1,4 @@
-"""Rows in memory: the small blocks that readers hand out and batches are made of."""
+"""Sparse rows in memory: what readers yield and batches hold."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def offsets_from_counts(counts: NDArray[Any]) -> Int64:
 
 
 def gather_rows(offsets: Int64, rows: NDArray[np.int64]) -> tuple[Int64, Int64]:
-    """Where the entries of ``rows`` lie: the new offsets, and one position per entry."""
+    """The offsets of the gathered rows, and the position of each of their entries."""
     starts = offsets[rows]
     new_offsets = offsets_from_counts(offsets[rows + 1] - starts)
     positions = np.repeat(starts - new_offsets[:-1], np.diff(new_offsets))

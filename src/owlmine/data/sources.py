@@ -1,4 +1,4 @@
-"""Which file is what: from a path that a user gives to readers for its splits."""
+"""From a path to readers for its splits: which file is what."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _in_order(splits: Iterable[str]) -> list[str]:
 
 
 def _by_split(files: list[Path], pattern: str) -> dict[str, Path]:
-    """Files whose plain name fits the pattern, by split; ``WORD`` in it stands for the split's word."""
+    """Files whose plain name fits the pattern, by split; ``WORD`` in it is the split's word."""
     found: dict[str, Path] = {}
     for file in files:
         if _FILTER_FILE.fullmatch(plain_name(file)):
@@ -209,7 +209,7 @@ def _split_index(files: list[Path], format: str, column: int) -> Source | None:
 
 
 def _companions(source: Source, files: list[Path]) -> None:
-    """What lies beside the splits: names of classes, features of classes, pairs to leave out."""
+    """Files that accompany the splits: names of classes, features of classes, pairs to leave out."""
     for file in files:
         name = plain_name(file).lower()
         if name in ("labels.tsv", "lbl.json", "lbl.jsonl"):

@@ -64,10 +64,10 @@ def _rules_for_c(rules: LineRules) -> tuple[bool, bool, int, int, int]:
     return has_labels, has_signs, rules.feature_bound, rules.lowest_label, rules.class_bound
 
 
-# The door to the parsers of sparse text: one grammar, three engines that agree bit for bit.
+# One grammar of sparse text, and three engines that agree bit for bit.
 #
-# ``plain`` defines the grammar and words the errors. ``compiled`` and ``numpy`` are fast on well-formed lines
-# and hand all others to ``plain``, so the choice of engine changes the time and nothing else.
+# ``plain`` defines the grammar and raises the errors. ``compiled`` and ``numpy`` are fast on well-formed lines
+# and leave all others to ``plain``, so the choice of engine changes the time and nothing else.
 
 
 __all__ = ["ENGINES", "Grammar", "ParsedBlock", "parse_block"]

@@ -118,7 +118,7 @@ class _Runs:
     """What the digits say, 0 where they have no role; labels with their sign."""
     roles: _Roles
     is_negative: _Mask
-    """Whether a minus stands before the digits."""
+    """Whether there is a minus before the digits."""
     rows: Int64
 
     def clean(self, role: int, is_odd: _Mask) -> Int64:
@@ -177,7 +177,7 @@ def _read_eight(padded: _Roles, starts: Int64, lengths: Int64) -> Int64:
 
 
 def _odd_rows(runs: _Runs, rules: LineRules) -> _Mask:
-    """The rows that the plain engine must judge."""
+    """The rows that the plain engine must read."""
     is_odd = np.zeros(int(runs.rows[-1]) + 1, bool)
     is_odd[runs.rows[runs.roles == _ODD]] = True
     # The whole part and the decimals of a value count together.

@@ -1,6 +1,6 @@
 """The grammar of sparse text, line by line: what is legal is decided here, and every error is worded here.
 
-Three formats, all with ids that count from zero and with ``id:value`` pairs parted by spaces or tabs::
+Three formats, all with ids that count from zero and with ``id:value`` pairs separated by spaces or tabs::
 
     LABELLED   3,17 5:1 12:0.25          class ids, then features (the header line is the caller's business)
     MATRIX     5:1 12:0.25               features alone
@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import DataError, excerpt
 from .rows import Int64, SparseRows, offsets_from_counts
 
-NO_BOUND = 2**31  # feature ids are kept as int32
+NO_BOUND = 2**31  # feature ids are int32
 # The smallest double that float32 rounds to infinity: half a step above the largest finite float32.
 FLOAT32_OVERFLOW = float(2**128 - 2**103)
 
@@ -43,7 +43,7 @@ class ParsedBlock:
     features: SparseRows
     """Indices int32, values float32."""
     labels: SparseRows
-    """Indices int64, no values. Repeated labels of a row are kept once, at their first place."""
+    """Indices int64, no values. Repeated labels of a row count once, at their first place."""
     crlf_lines: int
     """How many lines ended with carriage return and newline."""
     duplicate_labels: int
@@ -204,7 +204,7 @@ def _plain_id(text: bytes, shown: bytes, *, kind: str, bound: int) -> int:
 def _signed_label(text: bytes, token: bytes, rules: LineRules) -> int:
     value = float(text) if _NUMBER.fullmatch(text) else float("nan")
     if not value.is_integer():
-        raise _UnfitError(excerpt(text or token), "labels of integral value, parted by commas")
+        raise _UnfitError(excerpt(text or token), "whole-number labels separated by commas")
     if not rules.lowest_label <= value < rules.class_bound:
         raise _UnfitError(excerpt(text or token), f"labels from {rules.lowest_label} to {rules.class_bound - 1}")
     return int(value)

@@ -59,7 +59,7 @@ class SparseTable:
 
 
 class StoredTable(SparseTable):
-    """Compressed rows in memory-mapped files. What is handed out has been checked, so compiled code may rely on it."""
+    """Compressed rows in memory-mapped files. Rows are checked as they are read, so compiled code may rely on them."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class Store:
 
     @cached_property
     def class_names(self) -> StringTable:
-        """What people call each class; the keys where the dataset has no names."""
+        """The name of each class; its key where the dataset has no names."""
         return self._strings("classes.names") or self.class_keys
 
     @cached_property

@@ -128,11 +128,11 @@ class _Meta:
             found = entry["shape"]
             fits = len(found) == len(shape) and all(w in (None, f) for w, f in zip(shape, found, strict=True))
             if entry["dtype"] != dtype or not fits:
-                told = " x ".join("any" if length is None else f"{length:,}" for length in shape)
+                sizes = " x ".join("any" if length is None else f"{length:,}" for length in shape)
                 raise DataError(
                     self._file,
                     found=f"{name} of dtype {_shown(entry['dtype'])} and shape {_shown(found)}",
-                    wanted=f"dtype {dtype!r} and shape {told}, by the other numbers of the store",
+                    wanted=f"dtype {dtype!r} and shape {sizes}, by the other numbers of the store",
                 )
 
     def _object(self, owner: dict[str, Any], name: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class LineBlock:
 
 
 class ArrivingLines:
-    """Lines that somebody may still be writing, such as standard input: read once, front to back, as they arrive."""
+    """Lines that are still being written, such as standard input: read once, front to back, as they arrive."""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream, self._name = stream, name
@@ -46,7 +46,7 @@ class ArrivingLines:
         return self._name
 
     def pieces(self) -> Iterator[tuple[bytes, float]]:
-        """What has arrived, as soon as something has; how much of the whole that is, nobody can know."""
+        """What has arrived, as soon as something has. The total is not known."""
         while data := self._stream.read1(_ARRIVING_BYTES):  # type: ignore[attr-defined]
             yield data, 0.0
 
@@ -55,7 +55,7 @@ LineSource = Path | ArrivingLines
 
 
 class ByteSource:
-    """A file opened for reading, decompressed on the way; damage is told with the file's name."""
+    """A file opened for reading and decompressed; errors of damage name the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,7 +64,7 @@ class ByteSource:
             self._size = os.fstat(self._file.fileno()).st_size
         except OSError as error:
             raise OwlmineError(f"{path}: cannot be read: {error.strerror}") from error
-        # An empty file may stand for nothing at all (no pairs to leave out), but not under such a name.
+        # An empty file can be meant (no pairs to leave out), but an empty compressed file is damaged.
         if not self._size and path.suffix.lower() in COMPRESSION_SUFFIXES:
             self._file.close()
             raise DataError(path, found="an empty file", wanted=f"a {path.suffix.lower()[1:]} stream")

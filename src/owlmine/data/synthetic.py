@@ -1,4 +1,6 @@
-"""The laws that synthetic data is drawn by: which classes are popular, and which of a topic's classes become labels.
+"""Synthetic data with a known best answer: the distribution, the draws, and the truth read back from a store.
+
+First the laws: which classes are popular, and which of a topic's classes become labels.
 
 Shapes: n points, T topics, M relevant classes of a topic, L labels of a point.
 """
@@ -89,14 +91,14 @@ def distinct_popular(uniform_TM: Float64, num_classes: int, exponent: float) -> 
     return distinct
 
 
-# Data whose best answer is known: the distribution is written down first, points are drawn from it.
+# Data with a known best answer: points are drawn from a distribution that is fixed first.
 #
-# Every query has one topic, drawn uniformly, which its features give away. Given the topic, a label is drawn by a Zipf
-# law over the topic's relevant classes, whatever else the query shows. So D(y | x) = P(y | topic of x) exactly, and the
-# Bayes predictor (paper, Lemma 1) and its risk are known for every query.
+# Every query has one topic, drawn uniformly, which its features identify. Given the topic, a label is drawn by a Zipf
+# law over the topic's relevant classes, independently of all else in the query. So D(y | x) = P(y | topic of x) exactly
+# and the Bayes predictor (paper, Lemma 1) and its risk are known for every query.
 #
 # Shapes: n points of a chunk, T topics, M relevant classes of a topic, S features that only one topic has,
-# U features that say nothing, L labels of a point, k retrieved classes.
+# U noise features, L labels of a point, k retrieved classes.
 
 
 # Part of what a seed means: every chunk has a random stream of its own, so a point depends on the seed, the
@@ -119,7 +121,7 @@ class SyntheticOptions:
     tail_exponent: float = option(1.0, "The r-th most popular class is relevant with a chance falling like r^-this.")
     labels_per_point: int = option(1, "Distinct labels of each point.")
     signature_features: int = option(3, "Features that belong to one topic alone; a query shows some of them.")
-    noise_features: int = option(5, "Features of each query that say nothing about its topic.")
+    noise_features: int = option(5, "Noise features of each query: they are independent of its topic.")
     noise_vocabulary: int = option(1_000, "Features that those are drawn from.")
     seed: int = option(0, "The same seed and options give the same store.")
 
@@ -134,7 +136,7 @@ class SyntheticOptions:
             ("train_points", self.train_points >= 1, "1 or more"),
             ("test_points", self.test_points >= 1, "1 or more"),
             ("relevant", 1 <= self.relevant <= self.num_classes, f"1 to the {self.num_classes:,} classes"),
-            # Below and above these, neighbouring chances are no longer told apart, or vanish.
+            # Outside this range, neighbouring chances can no longer be distinguished, or vanish.
             ("exponent", 0.01 <= self.exponent <= 10, "0.01 to 10"),
             ("tail_exponent", 0 <= self.tail_exponent <= 10, "0 to 10"),
             # If every relevant class were a label every time, no choice of k of them would be the best.
@@ -215,7 +217,7 @@ def _write_split(
         queries = _draw_queries(rng, topics, options)
         places_nL = draw_places(rng, _CHUNK, chances)
         size = min(_CHUNK, num_points - start)
-        # Ascending class numbers: in the order of the draw, the first label would tell which is likelier.
+        # Ascending class numbers: in the order of the draw, the first label would reveal which is likelier.
         labels_nL = np.sort(topic_classes_TM[topics[:, None], places_nL], axis=1)[:size]
         topics_out.append(topics[:size])
         features_out.append(queries[:size])
@@ -263,8 +265,8 @@ def _draw_queries(rng: Generator, topics: Int64, options: SyntheticOptions) -> S
     indices = np.hstack([own_nS, options.num_topics * num_own + noise_nU])
     values = rng.uniform(0.5, 1.5, present.shape) * present
     values /= np.sqrt((values * values).sum(axis=1, keepdims=True))
-    kept: Float32 = values[present].astype(np.float32)
-    return SparseRows(offsets_from_counts(present.sum(axis=1)), indices[present].astype(np.int32), kept)
+    weights: Float32 = values[present].astype(np.float32)
+    return SparseRows(offsets_from_counts(present.sum(axis=1)), indices[present].astype(np.int32), weights)
 
 
 def _streams(seed: int, stream: int, num_rows: int) -> Iterator[tuple[int, Generator]]:

@@ -1,4 +1,4 @@
-"""Texts to counts of tokens, and counts to TF-IDF values: fitted on train, stored, the same at prediction time."""
+"""Texts to counts of tokens, and counts to TF-IDF values: fitted on train, and the same at prediction time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TokenOptions:
     ngrams: int = 1
     """Sequences of up to this many words are tokens too."""
     hash_bits: int = 0
-    """0 keeps a vocabulary; n > 0 hashes tokens into 2**n features, whatever the text holds."""
+    """0: a vocabulary. n > 0: tokens are hashed into 2**n features."""
 
 
 class TokenCounter:
@@ -55,7 +55,7 @@ class TokenCounter:
         return list(self._numbers)
 
     def count(self, texts: Sequence[str]) -> SparseRows:
-        """How often each token stands in each text; after freezing, unknown tokens are left out."""
+        """How often each token occurs in each text; once frozen, without unknown tokens."""
         if self._hasher is not None:
             matrix = self._hasher.transform(texts)
             matrix.sort_indices()
@@ -109,10 +109,10 @@ class TextVectoriser:
     """A fitted vocabulary and weighting: texts in, feature rows out."""
 
     def __init__(
-        self, options: TokenOptions, tokens: Sequence[str] | None, tfidf: TfIdf | None, kept: NDArray[np.bool_]
+        self, options: TokenOptions, tokens: Sequence[str] | None, tfidf: TfIdf | None, used: NDArray[np.bool_]
     ) -> None:
-        """``kept`` marks the features in use: hashing meets others, which carry no weight."""
-        self._kept = kept
+        """``used`` marks the features in use: hashing also yields others, which have no weight."""
+        self._used = used
         self._counter = TokenCounter(options, tokens)
         self._counter.frozen = True
         self.tfidf = tfidf
@@ -123,5 +123,5 @@ class TextVectoriser:
         if isinstance(texts, str):
             raise ValueError("texts is a single string; wanted a list of texts")
         rows = self._counter.count(texts)
-        rows = rows.select(self._kept[rows.indices])
+        rows = rows.select(self._used[rows.indices])
         return rows if self.tfidf is None else self.tfidf.apply(rows)

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from os import PathLike
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from owlmine.data.formats.memory import Labels
+from owlmine.data.options import ConvertOptions
+from owlmine.data.python_data import dataset_from
 from owlmine.data.rows import Int64
-from owlmine.dense.encoder import query_batch
-from owlmine.estimator.learner import Learner
-from owlmine.estimator.queries import QueryForm, exact_scores
-from owlmine.estimator.suited_options import DataSize, suited_options
-from owlmine.estimator.targets import Targets, places_in, read_targets
-from owlmine.model.queries import check_scores, checked_k
+from owlmine.errors import OwlmineError
+from owlmine.estimator.form import ColumnForm, Targets, class_keys, places_in, read_targets
+from owlmine.estimator.scores import exclusive_probabilities, marginal_probabilities, scores_of
+from owlmine.model import Model
+from owlmine.rank.queries import check_scores, checked_k
+from owlmine.recipe.fit import fit
+from owlmine.recipe.options import TrainOptions
 
-# Parameters of the constructor that are options of the training run under the same name.
+# Parameters of the constructor that are options of the training under the same name.
 _OPTION_NAMES = (
+    "recipe",
     "loss",
     "top",
     "pool",
     "kind",
     "dim",
     "depth",
+    "heads",
     "epochs",
     "batch_size",
     "class_rate",
@@ -35,36 +44,47 @@ _OPTION_NAMES = (
     "map_rate",
     "optimiser",
     "schedule",
+    "device",
 )
+# What an indicator's column scores that had no training point: less than any other, and finite.
+_UNSEEN = float(np.finfo(np.float32).min)
+
+
+def _has_probabilities(classifier: OwlmineClassifier) -> bool:
+    """Whether training has, or will have, points to calibrate on."""
+    if hasattr(classifier, "model_"):
+        return classifier.model_.record.calibration is not None
+    validation = (classifier.options or {}).get("validation")
+    return bool(classifier.recipe != "single" if validation is None else validation)
 
 
 class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Scores every class by <encoder(x), c_y>, learned with stochastic negative mining.
+    """``owlmine.fit`` as a scikit-learn classifier. Parameters left at None are chosen by the data and the machine.
 
-    One model, without a re-ranker. Parameters left at None are what ``owlmine train --recipe single`` would take,
-    adapted to small data (``options_`` has the outcome).
-
-    loss, top, pool, kind, dim, depth, epochs, batch_size, class_rate, feature_rate, map_rate, optimiser, schedule:
-        fields of ``owlmine.train.TrainOptions``.
-    options: mapping of further fields of ``TrainOptions``, such as ``{"scale": 3.0, "exclude_known": True}``.
+    recipe: ``best`` (an ensemble, with judges for sparse columns) or ``single`` (one dense model alone, in a fraction
+        of the time; without probabilities).
+    loss, top, pool, kind, dim, depth, heads, epochs, batch_size, class_rate, feature_rate, map_rate, optimiser,
+        schedule, device: options of ``owlmine.TrainOptions``.
+    options: mapping of further ones, such as ``{"scale": 3.0, "neighbours": 0}``.
     k: classes that ``predict`` gives to a point with several labels; None for the mean number of labels in training.
     standardise: whether dense columns are brought to mean 0 and deviation 1. Sparse matrices are taken as they are.
     random_state: seed, ``RandomState`` or None.
-    device: ``auto``, ``cpu`` or ``cuda``.
 
-    Learned: ``classes_``, ``n_features_in_``, ``options_``, ``retriever_`` (the model), ``loss_curve_`` (mean loss per
+    Learned: ``classes_``, ``n_features_in_``, ``model_`` (the ``owlmine.Model``), ``loss_curve_`` (mean loss per
     epoch), ``n_iter_``, ``class_count_`` (training points per class), ``k_``, ``target_kind_``.
     """
 
     def __init__(
         self,
         *,
+        recipe: str = "best",
         loss: str | None = None,
         top: int | None = None,
         pool: int | None = None,
         kind: str | None = None,
         dim: int | None = None,
         depth: int | None = None,
+        heads: int | None = None,
         epochs: float | None = None,
         batch_size: int | None = None,
         class_rate: float | None = None,
@@ -78,12 +98,14 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: int | np.random.RandomState | None = None,
         device: str = "auto",
     ) -> None:
+        self.recipe = recipe
         self.loss = loss
         self.top = top
         self.pool = pool
         self.kind = kind
         self.dim = dim
         self.depth = depth
+        self.heads = heads
         self.epochs = epochs
         self.batch_size = batch_size
         self.class_rate = class_rate
@@ -101,27 +123,29 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learns from the points ``X`` [N, F], dense or sparse, and their labels.
 
         ``y`` holds one label per point, or is an indicator matrix [N, K] (dense or sparse) of 0 and 1, or a sequence of
-        lists of labels. What was learned before is forgotten.
+        lists of labels.
         """
-        queries, targets = self._points(X, y, reset=True)
-        self._begin(queries, targets, targets.known_classes())
-        return self._learn(queries, targets, epochs=self.options_.epochs, falling=True)
-
-    def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None) -> Self:
-        """Goes once through these points, with step sizes that do not fall.
-
-        The first call needs ``classes``, all labels that will ever come, unless ``y`` is an indicator matrix; later
-        calls may repeat them but not change them. Also goes on after ``fit``.
-        """
-        first = not hasattr(self, "_learner")
-        queries, targets = self._points(X, y, reset=first)
-        if first:
-            if classes is None and targets.num_columns is None:
-                raise ValueError("classes is None; wanted all labels on the first call to partial_fit")
-            self._begin(queries, targets, targets.known_classes() if classes is None else np.unique(classes))
-        elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
-            raise ValueError(f"classes is {classes!r}; wanted the same as on the first call, {self.classes_!r}")
-        return self._learn(queries, targets, epochs=1.0, falling=False)
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        matrix = self._matrix(X, reset=True)
+        targets = read_targets(y)
+        check_consistent_length(matrix, targets)
+        classes = targets.known_classes()
+        if len(classes) < 2:
+            raise ValueError(f"y has {len(classes)} class; wanted 2 or more")
+        if self.k is not None and not (isinstance(self.k, int | np.integer) and 1 <= self.k <= len(classes)):
+            raise ValueError(f"k is {self.k!r}; wanted 1 to the {len(classes)} classes")
+        options, form = self._train_options(), ColumnForm.of(matrix, standardise=self.standardise)
+        features = form.apply(matrix)
+        queries = features if isinstance(features, np.ndarray) else features.to_scipy(form.num_features)
+        try:
+            # As scikit-learn has it, the values of sparse columns are taken as they are, be they counts or not.
+            data = dataset_from(queries, _with_keys(targets, classes), options=ConvertOptions(weighting="none"))
+            model = Model.of(fit(data, options, name="matrices in memory"))
+        except OwlmineError as error:
+            raise error if isinstance(error, ValueError) else ValueError(str(error)) from error
+        self._settle(model, form, classes, targets.kind, targets.dtype)
+        return self
 
     def predict(self, X: Any) -> Any:
         """The best class of each point [N]. After training with several labels per point, the best ``k_`` of each:
@@ -159,15 +183,28 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that matter, or use ``predict_top``.
         """
         check_is_fitted(self)
-        queries = self._queries(X)
+        matrix = self._matrix(X)
         ids = np.arange(len(self.classes_)) if classes is None else self._ids_of(classes)
-        blocks = self._learner.form.blocks(queries, wide=self.retriever_.shape.kind == "linear")
-        parts = [exact_scores(self.retriever_, block, ids) for block in blocks]
-        scores: NDArray[np.float64] = np.concatenate([np.zeros((0, len(ids))), *parts])
-        check_scores(scores, 0)
+        scores = self._scores(matrix, ids)
         if classes is None and self.target_kind_ == "single" and len(ids) == 2:
             scores = scores[:, 1] - scores[:, 0]
         return scores
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities [N, K]: after training with one label per point, that a class is the label, so that rows sum to
+        1; with several, that a class is one of the labels.
+
+        There are some where training had points to calibrate on.
+        """
+        check_is_fitted(self)
+        calibration, seen = self.model_.record.calibration, np.flatnonzero(self._model_ids >= 0)
+        assert calibration is not None
+        probabilities = exclusive_probabilities if self.target_kind_ == "single" else marginal_probabilities
+        scores = self._scores(self._matrix(X), seen)
+        result = np.zeros((len(scores), len(self.classes_)))
+        result[:, seen] = probabilities(calibration, scores)
+        return result
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The share of points whose best class is one of their labels: accuracy for one label per point, else P@1."""
@@ -194,80 +231,74 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         return load_classifier(cls, path)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_learner")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.multi_label = True
-        return tags
-
-    @property
-    def retriever_(self) -> Any:
-        return self._learner.retriever
-
-    @property
-    def options_(self) -> Any:
-        return self._learner.options
-
     @property
     def class_count_(self) -> Int64:
-        return self._learner.class_counts
+        counts = np.zeros(len(self.classes_), np.int64)
+        seen = self._model_ids >= 0
+        counts[seen] = self.model_.classes.counts[self._model_ids[seen]]
+        return counts
 
     @property
     def k_(self) -> int:
-        return round(self._learner.num_labels / self._learner.num_points) if self.k is None else self.k
+        if self.k is not None:
+            return self.k
+        return max(round(int(self.class_count_.sum()) / self.model_.classes.num_points), 1)
 
-    def _points(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Targets]:
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        matrix = self._queries(X, reset=reset)
-        targets = read_targets(y)
-        check_consistent_length(matrix, targets)
-        return matrix, targets
+    @property
+    def loss_curve_(self) -> list[float]:
+        """Over the models of an ensemble it is their mean. Where a rehearsal came first, these are its losses."""
+        losses = defaultdict(list)
+        for line in self.model_.record.history:
+            losses[line["epoch"]].append(line["loss"])
+        return [float(np.mean(losses[epoch])) for epoch in sorted(losses)]
 
-    def _begin(self, queries: Any, targets: Targets, classes: NDArray[Any]) -> None:
-        if len(classes) < 2:
-            raise ValueError(f"y has {len(classes)} class; wanted 2 or more")
-        if self.k is not None and not (isinstance(self.k, int | np.integer) and 1 <= self.k <= len(classes)):
-            raise ValueError(f"k is {self.k!r}; wanted 1 to the {len(classes)} classes")
-        form = QueryForm.of(queries, standardise=self.standardise)
-        nonzero = queries.nnz if sparse.issparse(queries) else queries.size
-        size = DataSize(len(targets), len(classes), nonzero / (queries.shape[0] * queries.shape[1]))
-        given = {name: getattr(self, name) for name in _OPTION_NAMES} | {"device": self.device} | (self.options or {})
+    @property
+    def n_iter_(self) -> int:
+        return len(self.loss_curve_)
+
+    def _settle(
+        self, model: Model, form: ColumnForm, classes: NDArray[Any], target_kind: str, target_dtype: np.dtype[Any]
+    ) -> None:
+        """Everything that is learned. A class of an indicator that has no training point is none of the model's."""
+        self.model_, self.classes_, self.target_kind_ = model, classes, target_kind
+        self._form, self._target_dtype = form, target_dtype
+        numbers = {key: number for number, key in enumerate(model.classes.keys)}
+        self._model_ids = np.array([numbers.get(key, -1) for key in class_keys(classes)], np.int64)
+
+    def _train_options(self) -> TrainOptions:
+        given = {name: value for name in _OPTION_NAMES if (value := getattr(self, name)) is not None}
+        further = dict(self.options or {})
+        if "seed" in further:
+            raise ValueError("options has seed; wanted it as random_state")
+        if given["recipe"] == "single":  # which is not calibrated unless that is asked for
+            further = {"validation": 0.0} | further
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        learner = Learner.new(suited_options(given, size, seed=seed), form, num_classes=len(classes))
-        self._learner, self.classes_, self.n_iter_ = learner, classes, 0
-        self.target_kind_, self._target_dtype = targets.kind, targets.dtype
-        self.loss_curve_: list[float] = []
+        return TrainOptions.of(**given | further, seed=seed)
 
-    def _learn(self, queries: Any, targets: Targets, *, epochs: float, falling: bool) -> Self:
-        if (targets.num_columns is None) != (self.target_kind_ in ("single", "lists")):
-            raise ValueError(f"y is of the form {targets.kind!r}; wanted {self.target_kind_!r}, as before")
-        labels = targets.label_rows(self.classes_)
-        if (labels.indices < 0).any():
-            unknown = targets.flat[places_in(self.classes_, targets.flat) < 0]
-            raise ValueError(f"y has the label {unknown[0]!r}; wanted those that classes had on the first call")
-        losses = self._learner.learn(self._learner.form.table(queries), labels, epochs=epochs, falling=falling)
-        self.loss_curve_ = [*self.loss_curve_, *losses]
-        self.n_iter_ = len(self.loss_curve_)
-        return self
-
-    def _queries(self, X: Any, *, reset: bool = False) -> Any:
+    def _matrix(self, X: Any, *, reset: bool = False) -> Any:
         # Both precisions are kept: standardising a column far from 0 needs the wider one.
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
 
     def _top(self, X: Any, k: int) -> tuple[NDArray[np.float32], Int64]:
-        """Scores and class ids [N, k], best first."""
-        checked_k(k, len(self.classes_))
-        model, scores, ids = self.retriever_, [np.zeros((0, k), np.float32)], [np.zeros((0, k), np.int64)]
-        for block in self._learner.form.blocks(self._queries(X), wide=model.shape.kind == "linear"):
-            best, places = model.top(query_batch(block, model.device), k)
-            scores.append(best.cpu().numpy())
-            check_scores(scores[-1], sum(map(len, ids)))
-            ids.append(places.cpu().numpy())
-        return np.concatenate(scores), np.concatenate(ids)
+        """Scores and places in ``classes_`` [N, k], best first."""
+        k = checked_k(k, len(self.classes_))
+        features = self._form.apply(self._matrix(X))
+        answers = self.model_.answer(features, k)
+        # Classes without a training point come last, in their order.
+        unseen = np.flatnonzero(self._model_ids < 0)[: k - answers.ids_Nk.shape[1]]
+        columns = np.empty(len(self.model_.classes), np.int64)
+        columns[self._model_ids[self._model_ids >= 0]] = np.flatnonzero(self._model_ids >= 0)
+        scores = np.pad(answers.scores_Nk, ((0, 0), (0, len(unseen))), constant_values=_UNSEEN)
+        return scores, np.hstack([columns[answers.ids_Nk], np.tile(unseen, (len(features), 1))])
+
+    def _scores(self, matrix: Any, ids: Int64) -> NDArray[np.float64]:
+        """[N, K] of these places in ``classes_``."""
+        model_ids = self._model_ids[ids]
+        scores = np.full((matrix.shape[0], len(ids)), _UNSEEN)
+        if (seen := model_ids >= 0).any():
+            scores[:, seen] = scores_of(self.model_, self._form.apply(matrix), model_ids[seen])
+        check_scores(scores, 0)
+        return scores
 
     def _ids_of(self, classes: ArrayLike) -> Int64:
         asked = np.atleast_1d(np.asarray(classes))
@@ -275,3 +306,23 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if (ids < 0).any():
             raise ValueError(f"classes has {asked[ids < 0][0]!r}; wanted labels among classes_")
         return ids
+
+    def __getstate__(self) -> dict[str, Any]:
+        """On the CPU: a GPU may be missing elsewhere."""
+        state: dict[str, Any] = super().__getstate__()
+        return state | {"model_": state["model_"].on(torch.device("cpu"))} if "model_" in state else state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _with_keys(targets: Targets, classes: NDArray[Any]) -> Labels:
+    """The same labels under the keys of the model."""
+    keys = np.array(class_keys(classes), object)
+    return Labels(targets.labels.offsets, keys[places_in(classes, targets.flat)], is_single=targets.labels.is_single)

@@ -1,4 +1,4 @@
-"""Ordered weighted losses, their weights, the losses mined from random pools, and those people compare with."""
+"""Ordered weighted losses, their weights, losses mined from random pools, and the usual baselines."""
 
 from owlmine.losses.inputs import Kind, Reduction, as_one_pool, as_one_pool_of_many
 from owlmine.losses.members import (

@@ -1,4 +1,4 @@
-"""What the losses accept at their doors; when values are looked at is told in ``owlmine.mining.checks``.
+"""Checks of the inputs of losses. ``owlmine.mining.checks`` says when values are looked at.
 
 Infinite scores pass: they follow the rules of floating point, so a loss may come out infinite or NaN.
 

@@ -49,7 +49,7 @@ class Hits:
         return mask_NM
 
     def of_classes(self, wanted_K: NDArray[np.bool_]) -> Hits:
-        """The same lists judged by the labels of the marked classes alone."""
+        """The same lists, with the labels of the marked classes alone."""
         return self._select(self.labels.select(wanted_K[self.labels.classes]), wanted_K[self.classes])
 
     def _select(self, labels: LabelPairs, keep_H: NDArray[np.bool_]) -> Hits:
@@ -66,7 +66,7 @@ def find_hits(
 ) -> Hits:
     """Judge the first ``depth`` places of each ranked list.
 
-    A class that a list repeats hits at its first place only; its later places are kept and miss. -1 misses.
+    A class that a list repeats hits at its first place only; its later places stay and miss. -1 misses.
     The search for hits runs where ``ranked_ids`` lives; only the hits come back. Without ``num_classes``, ids
     may be as large as they like.
     """

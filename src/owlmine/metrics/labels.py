@@ -1,4 +1,4 @@
-"""True labels as sorted (row, class) pairs, whatever form they come in, and pairs that must not be judged.
+"""True labels as sorted (row, class) pairs, whatever form they come in, and pairs to leave out of evaluation.
 
 The key of a pair is row * K + class. Sorted keys answer "is this class a label of this row?" for a whole batch by
 binary search, in memory that grows with the pairs and never with rows times classes.
@@ -144,10 +144,10 @@ def _sorted_pairs(num_rows: int, row_L: Int64, class_L: Int64) -> LabelPairs:
     return LabelPairs(num_rows, row_L[first_L], class_L[first_L])
 
 
-# Pairs that must not be judged: the (row, class) list of a ``filter_labels_*`` file.
+# Pairs to leave out of evaluation: the (row, class) list of a ``filter_labels_*`` file.
 #
 # A filtered class leaves the true labels of its row and the ranked list of its row; the classes ranked below it
-# move up by one place and the end of the list is filled with -1. To judge k places one therefore retrieves k
+# move up by one place and the end of the list is filled with -1. To evaluate k places one therefore retrieves k
 # plus the largest number of pairs that a row has.
 #
 # Shapes: N rows, M places, P filter pairs, K classes.

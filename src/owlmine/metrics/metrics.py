@@ -4,7 +4,7 @@ Every function takes
 
 - ``ranked_ids``: integer array or tensor [rows, places], the best class first, -1 for an empty place;
 - ``labels``: ``SparseRows``, a SciPy sparse matrix, or one list of class ids per row;
-- ``k``: how many places are judged;
+- ``k``: how many places count;
 - ``filter_pairs``: (row, class) pairs taken out of lists and labels before judging (see ``filter_pairs.py``).
 
 A row without labels counts as a row and adds 0. A class that a list repeats hits at its first place only, and
@@ -104,7 +104,7 @@ def psndcg_at_k(
 def coverage_at_k(ranked_ids: RankedIds, labels: Labels, k: int, *, filter_pairs: Pairs = None) -> float:
     """Classes hit among the first k of some row / classes that are a label of some row.
 
-    Classes that no judged row has as a label do not count. 0 where there are no labels at all.
+    Classes that are no label of any row do not count. 0 where there are no labels at all.
     """
     hits = _judged(ranked_ids, labels, k, filter_pairs)
     return ratio(len(np.unique(hits.within(k).classes)), len(np.unique(hits.labels.classes)))

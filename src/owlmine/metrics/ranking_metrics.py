@@ -29,7 +29,7 @@ from owlmine.metrics.propensity import check_class_counts
 
 
 class RunningSum:
-    """Float64 sums with compensation: what each addition rounds away is kept beside the total (Neumaier).
+    """Float64 sums with compensation: what each addition rounds away is summed separately (Neumaier).
 
     The error stays near one rounding of the result, however many numbers are added; a plain sum of a million
     numbers would drift by some 1e-13 of its value with the way they are cut into batches.
@@ -148,9 +148,9 @@ class RankingMetrics:
             "ndcg": [ndcg_sum(hits, k) for k in self.ks],
         }
         if self._weights_K is not None:
-            for prefix, judged in (("ps_", hits), ("best_ps_", best_hits(hits, self._weights_K))):
-                sums[prefix + "hits"] = [weighted_hit_sum(judged, k, self._weights_K) for k in self.ks]
-                sums[prefix + "ndcg"] = [ndcg_sum(judged, k, self._weights_K) for k in self.ks]
+            for prefix, scored in (("ps_", hits), ("best_ps_", best_hits(hits, self._weights_K))):
+                sums[prefix + "hits"] = [weighted_hit_sum(scored, k, self._weights_K) for k in self.ks]
+                sums[prefix + "ndcg"] = [ndcg_sum(scored, k, self._weights_K) for k in self.ks]
         for name, in_bin_K in self._bins.items():
             in_bin = hits.of_classes(in_bin_K)
             sums["hits/" + name] = [hit_sum(in_bin, k) for k in self.ks]

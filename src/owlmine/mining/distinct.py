@@ -2,7 +2,7 @@
 
 Rounds of a Feistel network over the bits of a number mix it into another one; numbers past the last class go
 round again until they are a class. Every key gives a bijection, whatever the mixing function does, so the first W
-places are W distinct classes. Over keys they are distributed as a uniform draw as far as statistical tests can tell
+places are W distinct classes. Over keys they are distributed as a uniform draw as far as statistical tests can detect
 (``tests/mining/test_permutation.py``); for a draw that is uniform by proof see ``owlmine.mining.distinct``.
 """
 

@@ -40,6 +40,8 @@ _SCALE = 10.0
 # With so many points precision is not moved by chance alone. It then has the last word, step by step.
 _POINTS_TO_CLIMB = 2_000
 _STEP = 1.3
+# Far above any weight that is fitted, and far from overflow.
+_HIGHEST_WEIGHT = 1e9
 # What a weight of 0 steps to.
 _FIRST_STEP = 0.02
 # Judges that cost memory and time must make the loss smaller by this share.
@@ -58,8 +60,8 @@ class Mix:
         if set(self.weights) != set(self.variants):
             raise ValueError(f"weights of {sorted(self.weights)} and forms of {sorted(self.variants)}; wanted the same")
         for name, weight in self.weights.items():
-            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < np.inf:
-                raise ValueError(f"the weight of {name} is {weight!r}; wanted a number of 0 or more")
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= _HIGHEST_WEIGHT:
+                raise ValueError(f"the weight of {name} is {weight!r}; wanted 0 to {_HIGHEST_WEIGHT:g}")
         for name, variant in self.variants.items():
             if not isinstance(variant, str | int | float | None):
                 raise ValueError(f"the form of {name} is {variant!r}; wanted a number, text or nothing")

@@ -55,13 +55,13 @@ class NeighbourJudge:
     def __post_init__(self) -> None:
         if self.num_classes < 1:
             raise ValueError(f"labels of {self.num_classes} classes; wanted 1 or more")
-        if not 0 < len(self.points) == len(self.labels):
-            given = f"{len(self.points)} points and labels of {len(self.labels)}"
-            raise ValueError(f"{given}; wanted labels for each point, and some points")
         rows = checked_rows(self.labels, num_features=self.num_classes)
+        if not 0 < len(self.points) == len(rows):
+            given = f"{len(self.points)} points and labels of {len(rows)}"
+            raise ValueError(f"{given}; wanted labels for each point, and some points")
         object.__setattr__(self, "labels", SparseRows(rows.offsets, rows.indices, None))
-        if self.count < 1:
-            raise ValueError(f"{self.count} neighbours vote; wanted 1 or more")
+        if not 1 <= self.count < 2**31:
+            raise ValueError(f"{self.count} neighbours vote; wanted 1 to 2^31 - 1")
         if not 0 < self.power <= _HIGHEST_POWER:
             raise ValueError(f"the power of neighbours is {self.power!r}; wanted above 0, at most {_HIGHEST_POWER:g}")
 

@@ -276,7 +276,7 @@ class DensePoints:
         if vectors_PW.numel():
             least, largest = (float(bound) for bound in torch.aminmax(vectors_PW))
             if not -1 <= least <= largest <= 1:
-                raise ValueError(f"vectors of points hold {least:g} to {largest:g}; a unit vector has -1 to 1")
+                raise ValueError(f"vectors of points hold {least:g} to {largest:g}; wanted -1 to 1")
         return cls(vectors_PW)
 
 

@@ -73,14 +73,15 @@ class Ranker:
         return next((judge for judge in self.judges.values() if isinstance(judge, Suggests)), None)
 
     def scores(self, candidates: Candidates) -> Float32:
-        """[N, S] final scores; -inf in empty places."""
+        """[N, S] final scores; -inf in empty places, and no finite number where float32 cannot hold it."""
         dense_NS = candidates.dense_NS
-        if self.dense_weights_K is not None:
-            dense_NS = dense_NS * self.dense_weights_K[candidates.lookup_ids]
-        if self.offsets_K is not None:
-            dense_NS = dense_NS + self.offsets_K[candidates.lookup_ids]
         counted = (name for name, weight in self.mix.weights.items() if weight)
-        return self.mix.final_scores(dense_NS, {name: self.judges[name].scores(candidates) for name in counted})
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.dense_weights_K is not None:
+                dense_NS = dense_NS * self.dense_weights_K[candidates.lookup_ids]
+            if self.offsets_K is not None:
+                dense_NS = dense_NS + self.offsets_K[candidates.lookup_ids]
+            return self.mix.final_scores(dense_NS, {name: self.judges[name].scores(candidates) for name in counted})
 
     def order(self, candidates: Candidates) -> tuple[Float32, Int64]:
         """Scores and ids [N, S], best first; empty places come last."""
@@ -120,8 +121,8 @@ class Ranker:
         for name in ("shortlist", "num_trained"):
             _check_count(name, record[name], model.shape.num_classes, optional=name == "num_trained")
         judges = {name: _load_judge(name, settings, tensors, model) for name, settings in record["judges"].items()}
-        whose = {name: name.partition(".")[0] for name in tensors}
-        if extra := sorted(name for name in tensors if name not in _OF_CLASSES and whose[name] not in judges):
+        prefixes = tuple(f"{name}." for name in judges)
+        if extra := sorted(name for name in tensors if name not in _OF_CLASSES and not name.startswith(prefixes)):
             raise ValueError(f"there are tensors {', '.join(extra)}; wanted those of {', '.join(judges) or 'no judge'}")
         arrays = {
             field: _load_numbers(name, tensors[name], model.shape.num_classes)

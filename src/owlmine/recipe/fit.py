@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from owlmine.data.batches import Batches
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Dataset
 from owlmine.dense.finite import require_workable_values
@@ -96,7 +97,8 @@ def plan_for(data: Dataset, options: TrainOptions, *, name: str) -> Plan:
     try:
         plan = resolve(options, facts)
         # Fails where nothing would be left to learn from.
-        ValidationPart(data, share=plan.rehearsal or plan.validation, block=plan.validation_block)
+        held_out = ValidationPart(data, share=plan.rehearsal or plan.validation, block=plan.validation_block)
+        Batches(data["train"], batch_size=1, seed=0, rows=held_out.train_rows)
     except ValueError as error:
         raise OwlmineError(str(error)) from error
     return plan

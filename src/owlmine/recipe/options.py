@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, get_args, get_type_hints
+
+import numpy as np
 
 from owlmine.losses.modules.registry import LOSSES
 from owlmine.losses.surrogates import surrogate_names
@@ -45,6 +47,7 @@ class LossOptions:
     exclude_known: bool = option(True, "Do not count a point's other labels as negatives (the paper does).")
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check(
             self,
             ("loss", self.loss in TRAINABLE, f"one of {', '.join(TRAINABLE)}"),
@@ -68,7 +71,7 @@ class StepOptions:
     """How a model learns."""
 
     epochs: float | None = _common(None, "Visits to each training point (default: by the recipe).")
-    batch_size: int = option(256, "Points per step.")
+    batch_size: int | None = option(None, "Points per step (default: by the number of points).")
     class_rate: float | None = option(None, "Step size of class vectors (default: by the loss).")
     feature_rate: float | None = option(None, "Step size of feature vectors (default: by the loss).")
     map_rate: float | None = option(None, "Step size of the linear maps and of a learned scale (default: by the loss).")
@@ -78,10 +81,11 @@ class StepOptions:
     warm_start: bool = option(True, "Start class vectors at the mean vector of their training points.")
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check(
             self,
             ("epochs", self.epochs is None or self.epochs > 0, "above 0"),
-            ("batch_size", self.batch_size >= 1, "1 or more"),
+            ("batch_size", self.batch_size is None or self.batch_size >= 1, "1 or more"),
             *(
                 (name, getattr(self, name) is None or getattr(self, name) > 0, "above 0")
                 for name in ("class_rate", "feature_rate", "map_rate")
@@ -110,6 +114,7 @@ class ModelOptions:
     names: bool = _common(True, "Use class names that appear in the text.")
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check(
             self,
             ("recipe", self.recipe in RECIPES, f"one of {', '.join(RECIPES)}"),
@@ -137,6 +142,7 @@ class RunOptions:
     tensorboard: bool = option(False, "Write event files for TensorBoard (pip install '.[tensorboard]').")
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check(
             self,
             ("validation", 0 <= self.validation < 1, "0 to below 1"),
@@ -164,6 +170,8 @@ class TrainOptions:
     def of(cls, **given: Any) -> Self:
         """From single options by name. TypeError for a name that no group has."""
         groups: dict[str, Any] = {}
+        # A grid search hands out numbers of NumPy's types.
+        given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         for group in fields(cls):
             names = [leaf.name for leaf in fields(_GROUPS[group.name])]
             groups[group.name] = _GROUPS[group.name](**{name: given.pop(name) for name in names if name in given})
@@ -189,6 +197,19 @@ class TrainOptions:
 
 
 _GROUPS: dict[str, Any] = {"model": ModelOptions, "loss": LossOptions, "steps": StepOptions, "run": RunOptions}
+
+
+def _check_types(options: Any) -> None:
+    """ValueError for a value that is not of its option's type; a whole number may stand for a float."""
+    hints = get_type_hints(type(options))
+    for leaf in fields(options):
+        value, kinds = getattr(options, leaf.name), get_args(hints[leaf.name]) or (hints[leaf.name],)
+        if type(value) not in kinds and not (type(value) is int and float in kinds):
+            wanted = " or ".join(_IN_WORDS[kind] for kind in kinds)
+            raise ValueError(f"{leaf.name} is {value!r}; wanted {wanted}")
+
+
+_IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", type(None): "None"}
 
 
 def _check(options: Any, *checks: tuple[str, bool, str]) -> None:

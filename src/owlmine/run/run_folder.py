@@ -5,9 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from owlmine.run.checkpoints import BestWeights, Checkpoints
 MEMBERS = "members"
 """The folder of the models of an ensemble, while the run is unfinished."""
 METRICS = "metrics.jsonl"
+_REHEARSAL = "rehearsal"
 # Whether somebody watches a run may change when it is resumed.
 _FREE_OPTIONS = ("tensorboard", "checkpoint_minutes")
 
@@ -100,15 +101,37 @@ def finished_before(data: Dataset, out: Path, options: TrainOptions, message: Ca
 
 
 def remove_working_files(out: Path, message: Callable[[str], None]) -> None:
-    """Removes what only an unfinished run needs. A file that cannot be removed stays: the model is finished."""
-    checkpoints, best = Checkpoints(out / "checkpoints"), BestWeights(out / "best.safetensors")
-    for remove in (checkpoints.remove_all, best.remove, lambda: remove_unfinished(out)):
+    """Removes what only an unfinished run needs, and nothing else that may be beside it. A file that cannot be removed
+    stays: the model is finished."""
+    errors = []
+    for remove in _removals(out):
         try:
             remove()
         except OSError as error:
-            message(f"{out}: files that only the run needed cannot be removed: {error.strerror}")
-    if (out / MEMBERS).is_dir():
-        shutil.rmtree(out / MEMBERS, ignore_errors=True)
+            errors.append(error)
+    if errors:
+        message(f"{out}: files that only the run needed cannot be removed: {errors[0].strerror}")
+
+
+def _removals(out: Path) -> Iterator[Callable[[], None]]:
+    stages = [out / MEMBERS / _REHEARSAL, out / MEMBERS]
+    members = [place for stage in stages for place in stage.glob("[0-9]*") if place.name.isdigit()]
+    for place in (*members, out):
+        yield Checkpoints(place / "checkpoints").remove_all
+        yield BestWeights(place / "best.safetensors").remove
+        yield partial(remove_unfinished, place)
+    for place in members:
+        yield partial((place / METRICS).unlink, missing_ok=True)
+    yield partial((out / MEMBERS / f"{_REHEARSAL}.json").unlink, missing_ok=True)
+    yield partial(remove_unfinished, out / MEMBERS)
+    for place in (*members, *stages):
+        yield partial(_remove_if_empty, place)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    # A link stays, and so does a folder that holds something else.
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def is_free(out: Path) -> bool:

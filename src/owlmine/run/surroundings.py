@@ -115,7 +115,10 @@ class FolderSurroundings(Surroundings):
     def recall(self, stage: str) -> dict[str, Any] | None:
         try:
             record = json.loads(self._outcome_file(stage).read_text("utf-8"))
-            return record["outcome"] if record["checksum"] == meta_checksum(record) else None
+            if record["checksum"] != meta_checksum(record):
+                raise ValueError("its content has changed")
+            outcome: dict[str, Any] = record["outcome"]
+            return outcome
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):
@@ -163,7 +166,7 @@ class FolderWatch(Watch):
         with suppress(OSError):  # what stays is removed with the other working files
             remove_unfinished(self._place)
         if checkpoint is None:
-            if self._expects:
+            if self._expects or complaints:
                 self.reporter.message("no checkpoint to resume from; starting at the beginning")
             self.epoch_ended([])
             return None

@@ -101,7 +101,7 @@ class BoundTerms:
 
     @property
     def complexity(self) -> float:
-        """What stands inside Õ."""
+        """The expression inside Õ."""
         return min(self.gaussian, self.rademacher)
 
 

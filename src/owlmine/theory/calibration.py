@@ -147,7 +147,7 @@ def _x_log_x(x: float) -> float:
 # from m = K - 1 (or, for K = k + 1, says D_[k] > D_[k+1]). See docs/research/paper-notes.md.
 #
 # The theorem has θ_j = 1/k for j <= k. Its proof goes through for any common value c > 0 of the first k, with c in the
-# place of 1/k, so weights that add up to 1 are judged as their multiples are: 1/c stands for k below.
+# place of 1/k, so weights that add up to 1 have the same result as their multiples: 1/c takes the place of k below.
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def _log_spaced(last: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 _SAMPLING = "#7a7a7a"
-# How far below the lowest plateau the left picture goes on: what lies deeper adds nothing to a loss.
+# How far below the lowest plateau the left picture extends: what is lower adds nothing to a loss.
 _DEPTH = 1e-4
 
 

@@ -128,7 +128,7 @@ def _smooth(problem: PairSum, name: str, bounds: list[tuple[float, float]]) -> t
 # Legend: K classes (a handful).
 
 
-# The solvers stop within about 1e-10 of the optimum. A smaller gap cannot be told from none.
+# The solvers stop within about 1e-10 of the optimum. A smaller gap cannot be distinguished from none.
 RESOLUTION = 1e-8
 _BOX = 40.0
 

@@ -119,7 +119,7 @@ CASES: dict[str, tuple[Files, str, int | None, str]] = {
     "infinite": (old("2 4 3\n0 0:-inf\n1 1:1\n"), "train.txt", 2, "wanted a finite value"),
     "too large for float32": (old("2 4 3\n0 0:1e39\n1 1:1\n"), "train.txt", 2, "wanted a value that float32 can hold"),
     "feature twice": (old("2 4 3\n0 0:1 0:2\n1 1:1\n"), "train.txt", 2, "found feature 0 twice"),
-    "svmlight label": ({"train.svm": b"1.5 1:1\n"}, "train.svm", 1, "wanted labels of integral value"),
+    "svmlight label": ({"train.svm": b"1.5 1:1\n"}, "train.svm", 1, "wanted whole-number labels"),
     "svmlight of comments": ({"train.svm": b"# nothing\n\n"}, "train.svm", None, "found no points"),
     "weight of zero or less": (new("1 4\n0:1\n", "1 3\n0:-1\n"), "trn_X_Xf.txt", None, "found the label weight -1.0"),
     # text
@@ -222,11 +222,11 @@ CASES: dict[str, tuple[Files, str, int | None, str]] = {
     "npz ends early": (pecos(raw_npz(data=lying_npy("(2,)", "<f4", b"\0" * 5))), "X.trn.npz", None, "ends too early"),
     "npz goes on": (pecos(raw_npz(data=lying_npy("(2,)", "<f4", b"\0" * 50))), "X.trn.npz", None, "more bytes"),
     # npy
-    "npy cut": (dense(VECTORS[:-1]), "train.npy", None, "bytes where its header tells"),
+    "npy cut": (dense(VECTORS[:-1]), "train.npy", None, "bytes where its header states"),
     "npy empty": (dense(b""), "train.npy", None, "cannot be read"),
     "npy that is a zip": (dense(npz()), "train.npy", None, "wanted an array of numpy.save"),
-    "npy of 10^15 rows": (dense(lying_npy("(1000000000000000, 2)")), "train.npy", None, "header tells"),
-    "npy of 10^30 rows": (dense(lying_npy(f"({10**30}, 2)")), "train.npy", None, "header tells"),
+    "npy of 10^15 rows": (dense(lying_npy("(1000000000000000, 2)")), "train.npy", None, "header states"),
+    "npy of 10^30 rows": (dense(lying_npy(f"({10**30}, 2)")), "train.npy", None, "header states"),
     "npy without width": (dense(lying_npy("(1000000000000000, 0)", body=b"")), "train.npy", None,
         "points x dimensions"),
     "npy negative": (dense(lying_npy("(-2, 2)")), "train.npy", None, "cannot be read"),

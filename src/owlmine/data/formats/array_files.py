@@ -129,7 +129,7 @@ def _take_rows(bounds: Int64, indices: NpyStream, values: NpyStream) -> SparseRo
 
 
 def to_float32(values: NDArray[Any]) -> NDArray[np.float32]:
-    """What does not fit becomes infinite without a warning; the checks that follow refuse it."""
+    """What float32 cannot hold becomes infinite without a warning; later checks refuse it."""
     with np.errstate(over="ignore"):
         return np.array(values, np.float32)
 
@@ -185,7 +185,7 @@ def check_dense(rows: NDArray[np.float32], source: str, first_row: int) -> None:
 
 
 def number_labels(path: Path) -> LabelFile:
-    """One class number per point in a ``.npy`` file; -1 stands for no label."""
+    """One class number per point in a ``.npy`` file; -1: no label."""
     array = mapped_array(path)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(path, found=f"dtype {array.dtype}, shape {array.shape}", wanted="one integer per point")

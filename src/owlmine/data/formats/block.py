@@ -1,4 +1,4 @@
-"""What every format hands out, and what it tells about itself."""
+"""What every format yields: blocks of points, and notes on what was unusual."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Block:
 
 
 class RowRuns:
-    """Ascending row numbers, kept as runs: a billion in a row cost what one costs."""
+    """Ascending row numbers, stored as runs: a billion consecutive ones cost as much as one."""
 
     def __init__(self) -> None:
         self._starts, self._stops = array("q"), array("q")
@@ -79,7 +79,7 @@ class RowRuns:
 
 @dataclass
 class Notes:
-    """What a reader accepted but wants told: counts by name, and row numbers that turned out to be no points."""
+    """What a reader accepted but the user should know: counts by name, and numbers of rows that are no points."""
 
     counts: Counter[str] = field(default_factory=Counter)
     label_separator: str | None = None
@@ -115,7 +115,7 @@ def one_line(error: Exception) -> str:
 
 
 class RowBuffer:
-    """Rows from an iterator of any block size, taken in the sizes that somebody else dictates."""
+    """Rows from an iterator of any block size, taken in whatever sizes the caller wants."""
 
     def __init__(self, parts: Iterator[SparseRows]) -> None:
         self._parts = parts
@@ -195,7 +195,7 @@ Labels = tuple[list[str], list[float] | None]
 
 
 SEPARATOR_NAMES = {",": "comma", ";": "semicolon", "|": "vertical bar"}
-"""What people put between labels, in words."""
+"""Usual separators of labels, in words."""
 
 
 class BadCellError(Exception):
@@ -216,7 +216,7 @@ def text_of(cells: Mapping[str, Any], column: str) -> str:
 
 
 def labels_of(cells: Mapping[str, Any], column: str, separator: str) -> Labels:
-    """A list, an object of weights, one whole number, or one string that parts its labels by ``separator``."""
+    """A list, an object of weights, one whole number, or one string of labels with ``separator`` between them."""
     value = _cell(cells, column)
     if isinstance(value, str):
         if not value.strip().startswith("["):
@@ -268,7 +268,7 @@ def label_of(item: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A short form for messages of whatever a cell may hold."""
+    """A short form for messages, of any value."""
     try:
         return excerpt(repr(value))
     except (ValueError, RecursionError):  # a number of thousands of digits, a list a thousand deep

@@ -1,4 +1,4 @@
-"""NumPy's ``.npy`` files: headers that are not trusted, rows front to back out of a stream, and whole files mapped."""
+"""NumPy's ``.npy`` files, read without trusting their headers: as streams, and memory-mapped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from owlmine.errors import DataError
 
 
 def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran order, and dtype; ValueError for whatever is not a header of plain values."""
+    """Shape, whether in Fortran order, and dtype; ValueError for anything but a header of plain values."""
     try:
         # NumPy warns of headers that Python 2 wrote; it reads them all the same.
         with warnings.catch_warnings(action="ignore"):
@@ -57,7 +57,7 @@ class NpyStream:
     def finish(self) -> None:
         """Reads to the end, where the archive compares its checksum."""
         if self._file.read(1):
-            raise ValueError("more bytes than its header tells")
+            raise ValueError("more bytes than its header states")
 
 
 _STEP_BYTES = 8 << 20
@@ -71,7 +71,7 @@ def mapped_array(path: Path) -> NDArray[Any]:
             offset, size = file.tell(), os.fstat(file.fileno()).st_size
         wanted = offset + math.prod(shape) * dtype.itemsize
         if size != wanted:
-            raise ValueError(f"{size:,} bytes where its header tells {wanted:,}")
+            raise ValueError(f"{size:,} bytes where its header states {wanted:,}")
         if 0 in shape:  # nothing to map
             return np.zeros(shape, dtype)
         return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")

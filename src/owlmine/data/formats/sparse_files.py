@@ -194,7 +194,7 @@ def _parsed(
 
 
 class IndexedReader:
-    """The points of ``whole`` whose numbers, counted from 1, stand in one column of ``list_file``, in file order."""
+    """The points of ``whole`` whose numbers, from 1, are in one column of ``list_file``, in the order of that file."""
 
     kind: QueryKind = "sparse"
 
@@ -217,7 +217,7 @@ class IndexedReader:
             raise DataError(
                 self._whole.path,
                 found=f"{strays:,} stray blank lines",
-                wanted="none beside split-index files",
+                wanted="none with split-index files",
             )
         notes.counts.update(inner.counts)
 

@@ -1,4 +1,4 @@
-"""Labels and texts that lie in files of their own, a line per point."""
+"""Labels and texts in files of their own, a line per point; and tables of both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BLOCK_LABELS = 1 << 20
 
 
 def line_labels(path: Path) -> LabelFile:
-    """A line per point with its class numbers, parted by commas or blanks; an empty line is a point without labels."""
+    """A line per point with its class numbers, separated by commas or blanks; an empty line means no labels."""
 
     def parts(notes: Notes) -> Iterator[SparseRows]:
         counts: list[int] = []
@@ -148,7 +148,7 @@ class TableReader:
             raise DataError(self.source, found="no points", wanted="rows with a text and labels")
 
     def text_columns(self, cells: dict[str, Any], number: int) -> tuple[str, ...]:
-        """The columns whose cells, joined by blanks, are the text; told by a row of the table."""
+        """The columns whose cells, joined by blanks, are the text. Found from a row of the table."""
         if self._columns.text is not None:
             chosen = tuple(self._columns.text.split(","))
         elif "title" in cells and "content" in cells and "text" not in cells:
@@ -255,7 +255,7 @@ def delimited(path: LineSource, columns: Columns, delimiter: str) -> TableReader
         next_number = 1
         try:
             for cells in reader:
-                # A quoted cell may span lines: a row is told by its first.
+                # A quoted cell may span lines: errors name the first line of a row.
                 number, next_number = next_number, reader.line_num + 1
                 if not cells:
                     notes.tally("blank_lines", 1)

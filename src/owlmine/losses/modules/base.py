@@ -23,7 +23,7 @@ class CommonOptions(TypedDict, total=False):
     scale: float
     """Factor s > 0 on scores, 1 if not given; where it is learned, the value to start from."""
     learn_scale: bool
-    """Makes s a parameter. It is kept as ``log_scale``, so that s stays positive whatever the optimiser does."""
+    """Makes s a parameter. It is stored as ``log_scale``, so that s stays positive."""
     reduction: Reduction
     """How the losses of a batch become one number: "mean" (default), "sum", or "none"."""
     validate: bool | None

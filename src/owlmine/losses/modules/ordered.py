@@ -44,8 +44,8 @@ class OrderedWeightedLoss(ClassLoss):
     def _member_for(self, scores_NK: Tensor) -> OrderedLoss:
         """With theta where the scores are; copied once, so that later steps do not wait for a transfer.
 
-        A theta for every rank stays on the CPU: there its values are looked at, to tell a constant tail from weights
-        that need a sort.
+        A theta for every rank stays on the CPU: there its values are looked at, to distinguish a constant tail from
+        weights that need a sort.
         """
         device, theta = scores_NK.device, self.member.theta
         if len(theta) >= scores_NK.shape[-1] - 1 or theta.device == device or torch.compiler.is_compiling():

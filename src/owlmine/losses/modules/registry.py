@@ -1,4 +1,4 @@
-"""Every loss by name, so that a trainer can be told one and the contract tests run over all of them."""
+"""Every loss by name, for training options and for the contract tests, which run over all of them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class SampledSoftmax(PoolLoss):
 class MinedSoftmax(PoolLoss):
     """Softmax over the hardest of a pool: ``forward(positive_scores_N, pool_scores_NB, mask=None, others_NM=None)``.
 
-    ``tail="drop"`` takes the kept for the whole world. ``tail="estimate"`` also wants ``num_classes`` and
+    ``tail="drop"`` ignores all other classes. ``tail="estimate"`` also wants ``num_classes`` and
     ``pool_size``, and in each call the others that ``draw_others`` chose.
     """
 

@@ -1,12 +1,10 @@
-"""Queries out of every kind of file, and their answers."""
+"""Queries out of every kind of file, and from standard input."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +14,12 @@ from scipy import sparse
 
 import owlmine
 from owlmine.data import Store
-from owlmine.data.rows import SparseRows
 from owlmine.errors import OwlmineError
-from owlmine.model.answers import Answer, answer, csv_lines, json_lines, new_file
-from owlmine.model.predictor import Prediction, Predictor
-from owlmine.model.query_files import QueryBlock, QueryOptions, open_queries, standard_input
-from owlmine.train import train
+from owlmine.exchange.answers import answer
+from owlmine.exchange.queries import QueryOptions, open_queries, standard_input
+from owlmine.rank.predictor import Predictor
 
 from ..small_models import (
-    OPTIONS,
     dense_data,
     dense_model,
     dense_store,
@@ -41,7 +36,7 @@ ROWS = [text_point(number) for number in range(5)]
 TEXTS = [str(row["text"]) for row in ROWS]
 
 
-def told(predictor: Predictor, path: Path, **options: Any) -> tuple[list[Any], list[Any]]:
+def read(predictor: Predictor, path: Path, **options: Any) -> tuple[list[Any], list[Any]]:
     """All queries and all ids of a file."""
     blocks = list(open_queries(predictor, path, options=QueryOptions(**options)))
     assert all(isinstance(block.queries, list) for block in blocks)
@@ -69,21 +64,21 @@ def test_texts(name: str, tmp_path: Path) -> None:
     else:
         path.write_text("\n".join(TEXTS) + "\n")
         ids = [None] * 5
-    assert told(owlmine.load(text_model()), path) == (TEXTS, ids)
+    assert read(owlmine.load(text_model()), path) == (TEXTS, ids)
 
 
 def test_columns(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "q.jsonl", [{"a": "one", "b": "two", "key": 7}, {"a": "x", "b": None, "key": [1]}])
     predictor = owlmine.load(text_model())
-    assert told(predictor, path, text_column="a,b", id_column="key") == (["one two", "x "], [7, "[1]"])
+    assert read(predictor, path, text_column="a,b", id_column="key") == (["one two", "x "], [7, "[1]"])
     with pytest.raises(OwlmineError, match=r"columns 'a', 'b', 'key'; wanted a column for text \(--text-column\)"):
-        told(predictor, path)
+        read(predictor, path)
     with pytest.raises(OwlmineError, match="line 1: found columns 'a', 'b', 'key'; wanted a column 'name'"):
-        told(predictor, path, text_column="a", id_column="name")
+        read(predictor, path, text_column="a", id_column="name")
 
 
 def test_tables_come_in_blocks_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("owlmine.model.query_tables._BLOCK_ROWS", 2)
+    monkeypatch.setattr("owlmine.exchange.queries._BLOCK_ROWS", 2)
     path = write_jsonl(tmp_path / "q.jsonl", ROWS)
     assert [len(b.queries) for b in open_queries(owlmine.load(text_model()), path)] == [2, 2, 1]
 
@@ -93,8 +88,8 @@ def ranked(predictor: Predictor, blocks: Any, k: int = 4) -> list[list[str]]:
 
 
 def from_store(predictor: Predictor, store: Path, k: int = 4) -> list[list[str]]:
-    _, ids = predictor.top(next(Store.open(store)["test"].blocks()).queries, k)
-    return [[predictor.classes.keys[c] for c in row] for row in ids.tolist()]
+    answers = predictor.answer(next(Store.open(store)["test"].blocks()).queries, k)
+    return [[predictor.classes.keys[c] for c in row] for row in answers.ids_Nk.tolist()]
 
 
 @pytest.mark.parametrize("name", ["xmc", "matrix", "npz", "svmlight", "store", "gz"])
@@ -184,113 +179,3 @@ def test_standard_input_answers_what_has_arrived() -> None:
     assert len(blocks) > 2
     with pytest.raises(OwlmineError, match="standard input, line 2: found byte 0xff at column 2; wanted UTF-8"):
         list(standard_input(predictor, io.BytesIO(b"fine\nx\xff\n")))
-
-
-def test_answers_are_numbered_through_and_empty_queries_get_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("owlmine.model.answers._BLOCK_ROWS", 2)
-    predictor = owlmine.load(text_model())
-    blocks = [QueryBlock(["the river", "???", "a castle"], ["x", None, "y"]), QueryBlock(["saddle"])]
-    answers = [one for block in answer(predictor, blocks, 2) for one in block.answers]
-    assert [(one.number, one.id, len(one.classes)) for one in answers] == [
-        (0, "x", 2),
-        (1, None, 0),
-        (2, "y", 2),
-        (3, None, 2),
-    ]
-    alone = predictor.predict(["the river"], 2)[0]
-    assert [c.key for c in answers[0].classes] == [c.key for c in alone]
-    assert [c.score for c in answers[0].classes] == pytest.approx([c.score for c in alone])
-    assert answers[0].classes[0].key == "c-river"
-    assert answers[0].classes[0].name == "River"
-    for k in (0, 13):
-        with pytest.raises(OwlmineError, match=f"{k} classes were asked for; there are 12"):
-            answer(predictor, blocks, k)
-
-
-def test_blocks_shrink_where_many_classes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are held block by block: their number is bounded, not that of queries alone."""
-    monkeypatch.setattr("owlmine.model.answers._BLOCK_ANSWERS", 12)
-    predictor, blocks = owlmine.load(text_model()), [QueryBlock(["the river"] * 5), QueryBlock(["a castle"])]
-    sizes = {k: [len(block.answers) for block in answer(predictor, blocks, k)] for k in (2, 5, 12)}
-    assert sizes == {2: [5, 1], 5: [2, 2, 1, 1], 12: [1] * 6}
-
-
-def test_chosen_classes_keep_their_scores() -> None:
-    predictor = owlmine.load(text_model())
-    features = predictor.prepare(["the river and the castle", "pepper"])
-    scores, ids = predictor.top(features, 12)
-    among = np.array([9, 2, 2, 5])
-    some_scores, some_ids = predictor.top(features, 3, among=among)
-    for row in range(2):
-        kept = [(c, s) for c, s in zip(ids[row].tolist(), scores[row].tolist(), strict=True) if c in among]
-        assert some_ids[row].tolist() == [c for c, _ in kept]
-        np.testing.assert_allclose(some_scores[row], [s for _, s in kept], atol=1e-6)
-
-
-def test_a_linear_model_is_asked_in_blocks_that_fit_its_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(sparse_store(), tmp_path / "model", replace(OPTIONS, kind="linear", epochs=1))
-    predictor = owlmine.load(tmp_path / "model")
-    queries = next(Store.open(sparse_store())["test"].blocks()).queries
-    scores, _ = predictor.top(queries, 5)
-    monkeypatch.setattr("owlmine.model.predictor._BLOCK_NUMBERS", 50 * 7)
-    sizes: list[int] = []
-    encode = predictor.retriever.encode
-    monkeypatch.setattr(predictor.retriever, "encode", lambda batch: sizes.append(len(batch)) or encode(batch))
-    np.testing.assert_allclose(predictor.top(queries, 5)[0], scores, atol=1e-6)
-    assert sizes == [7] * 8 + [4]
-
-
-def test_raw_counts_are_weighted_as_in_the_store() -> None:
-    predictor = owlmine.load(sparse_model())
-    rows = SparseRows(np.array([0, 3]), np.array([30, 4, 7]), np.array([2, 0, 1], np.float32))
-    prepared = predictor.prepare(rows)
-    assert isinstance(prepared, SparseRows)
-    assert prepared.indices.tolist() == [7, 30]  # no zeros, ascending
-    assert prepared.values is not None
-    assert np.linalg.norm(prepared.values) == pytest.approx(1)
-    with pytest.raises(OwlmineError, match="not whole counts"):
-        predictor.prepare(SparseRows(np.array([0, 1]), np.array([3]), np.array([0.5], np.float32)))
-
-
-ANSWERS = [
-    Answer(0, "a,b", "text", [Prediction("k1", 'say "hi"', 0.1), Prediction("k2", "ü", -2.0)]),
-    Answer(1, None, None, []),
-    Answer(2, 5, None, [Prediction("k2", "ü", float(np.float32(0.1)))]),
-]
-
-
-def test_json_lines() -> None:
-    rows = [json.loads(line) for line in json_lines(ANSWERS).splitlines()]
-    assert rows[0]["classes"] == [
-        {"key": "k1", "name": 'say "hi"', "score": 0.1},
-        {"key": "k2", "name": "ü", "score": -2.0},
-    ]
-    assert [row.get("id") for row in rows] == ["a,b", None, 5]
-    assert rows[1] == {"query": 1, "classes": []}
-    assert rows[2]["classes"][0]["score"] == 0.1  # no digits that float32 does not have
-
-
-def test_csv_lines_have_one_header() -> None:
-    text = csv_lines(ANSWERS[:1]) + csv_lines(ANSWERS[1:])
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [(row["query"], row["id"], row["rank"], row["name"]) for row in rows] == [
-        ("0", "a,b", "1", 'say "hi"'),
-        ("0", "a,b", "2", "ü"),
-        ("2", "5", "1", "ü"),
-    ]
-
-
-def test_a_new_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "out.jsonl"
-    with pytest.raises(AttributeError), new_file(path) as file:
-        file.write("half") and file.no_such_thing  # type: ignore[attr-defined]
-    assert list(tmp_path.iterdir()) == []
-    with new_file(path) as file:
-        file.write("ü\n")
-        assert not path.exists()
-    assert path.read_bytes() == "ü\n".encode()
-    with pytest.raises(OwlmineError, match="already exists"), new_file(path):
-        pass
-    with pytest.raises(OwlmineError, match="cannot be written"), new_file(tmp_path / "no" / "out"):
-        pass
-    assert list(tmp_path.iterdir()) == [path]

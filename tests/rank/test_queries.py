@@ -1,9 +1,8 @@
-"""What Predictor takes from Python: every form of its own kind of query, and a clear word about all others."""
+"""What a model takes from Python: every form of its own kind of query, and a clear word about all others."""
 
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,13 @@ import torch
 from scipy import sparse
 
 import owlmine
-from owlmine.data import convert
+from owlmine.data import Store
 from owlmine.data.rows import SparseRows
 from owlmine.errors import OwlmineError
-from owlmine.model.predictor import Predictor
-from owlmine.train import TrainOptions, train
+from owlmine.rank.predictor import Predictor
 
-from ..answers import assert_same_answers
-from ..small_models import MODELS, write_jsonl
+from ..small_models import MODELS, sparse_store
+from .test_predictor import assert_same
 
 TEXTS = ["the river and the castle", "pepper"]
 COUNTS = np.zeros((3, 50))
@@ -29,7 +27,7 @@ ROWS = SparseRows(np.array([0, 2, 3, 4]), np.array([3, 20, 7, 44]), np.array([1,
 VECTORS = np.linspace(-1, 1, 18).reshape(2, 9)
 MATRIX = sparse.csr_matrix(COUNTS)
 GOOD = {"text": TEXTS, "sparse": ROWS, "dense": VECTORS.astype(np.float32)}
-DOORS = ["predict", "top", "shortlist", "top_with_probabilities"]
+DOORS = ["predict", "predict_batch", "answer", "shortlist"]
 
 
 @cache
@@ -69,8 +67,7 @@ def with_value(array: Any, place: Any, value: float) -> Any:
 )
 def test_queries_in_every_form(kind: str, queries: Any) -> None:
     predictor = model(kind)
-    found, wanted = (predictor.top(predictor.prepare(given), 4) for given in (queries, GOOD[kind]))
-    assert_same_answers(found, wanted)
+    assert_same(predictor.predict_batch(queries, 4), predictor.predict_batch(GOOD[kind], 4), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +122,7 @@ def test_damaged_rows_reach_no_compiled_code(rows: SparseRows, told: str, door: 
         getattr(model("sparse"), door)(rows, 3)
 
 
-@pytest.mark.parametrize("door", ["top", "shortlist", "top_with_probabilities"])
+@pytest.mark.parametrize("door", ["answer", "shortlist"])
 def test_prepared_queries_are_of_the_kind_of_the_model(door: str) -> None:
     cases: list[tuple[str, Any]] = [("text", TEXTS), ("sparse", VECTORS), ("dense", ROWS), ("dense", VECTORS[:, :3])]
     for kind, features in cases:
@@ -135,13 +132,6 @@ def test_prepared_queries_are_of_the_kind_of_the_model(door: str) -> None:
         getattr(model("dense"), door)(with_value(VECTORS, (0, 0), np.nan), 1)
 
 
-def test_scores_that_are_not_finite_are_refused() -> None:
-    huge = np.full((2, 9), 3e38, np.float32)
-    huge[0] = 1
-    with pytest.raises(OwlmineError, match="a score of query 1 that is not finite"):
-        model("dense").predict(huge)
-
-
 @pytest.mark.parametrize("k", [0, -1, 1.5, True, "3", None])
 @pytest.mark.parametrize("door", DOORS)
 def test_k_is_a_whole_number_of_1_or_more(k: Any, door: str) -> None:
@@ -149,23 +139,35 @@ def test_k_is_a_whole_number_of_1_or_more(k: Any, door: str) -> None:
         getattr(model("dense"), door)(GOOD["dense"], k)
 
 
-@pytest.mark.parametrize("recipe", ["single", "best"])
-def test_fewer_classes_than_asked_for_are_all_listed(recipe: str, tmp_path: Path) -> None:
-    rows = [{"text": f"{('red', 'blue')[n % 2]} thing {n % 5}", "labels": [("r", "b")[n % 2]]} for n in range(60)]
-    data = tmp_path / "data"
-    data.mkdir()
-    write_jsonl(data / "train.jsonl", rows)
-    options = TrainOptions(recipe=recipe, dim=8, epochs=1, batch_size=10, device="cpu", validation=0.2)
-    predictor = train(convert(data, tmp_path / "store"), tmp_path / "model", options)
-    (found,) = predictor.predict(["a red thing"])
-    assert {one.key for one in found} == {"r", "b"}
-    features = predictor.prepare(["a red thing"])
-    for k in (np.int64(2), 3, 10**9):
-        assert predictor.top(features, k)[1].shape == predictor.shortlist(features, k)[1].shape == (1, 2)
-        assert predictor.top(features, k, among=np.array([1]))[1].tolist() == [[1]]
-
-
 @pytest.mark.parametrize("among", [[], [50], [-1], [0.5], ["a"], 3])
 def test_classes_to_choose_from(among: Any) -> None:
     with pytest.raises(OwlmineError, match=r"among: found .*wanted ids from 0 to 19"):
-        model("sparse").top(ROWS, 3, among=among)
+        model("sparse").answer(ROWS, 3, among=among)
+
+
+def test_raw_counts_are_weighted_as_in_the_store() -> None:
+    predictor = model("sparse")
+    rows = SparseRows(np.array([0, 3]), np.array([30, 4, 7]), np.array([2, 0, 1], np.float32))
+    prepared = predictor.prepare(rows)
+    assert isinstance(prepared, SparseRows)
+    assert prepared.indices.tolist() == [7, 30]  # no zeros, ascending
+    assert prepared.values is not None
+    assert np.linalg.norm(prepared.values) == pytest.approx(1)
+    with pytest.raises(OwlmineError, match="not whole counts"):
+        predictor.prepare(SparseRows(np.array([0, 1]), np.array([3]), np.array([0.5], np.float32)))
+
+
+def test_rows_of_a_store_are_prepared_already() -> None:
+    """From raw counts come the same features as conversion made of the file."""
+    predictor, stored = model("sparse"), next(Store.open(sparse_store())["test"].blocks()).queries
+    lines = (MODELS["sparse"][1]() / "test.txt").read_text().splitlines()[1:]
+    entries = [dict(map(float, entry.split(":")) for entry in line.split()[1:]) for line in lines]
+    counts = np.zeros((len(lines), 50), np.float32)
+    for row, own in enumerate(entries):
+        counts[row, [int(feature) for feature in own]] = list(own.values())
+    prepared = predictor.prepare(sparse.csr_matrix(counts))
+    assert isinstance(prepared, SparseRows)
+    assert isinstance(stored, SparseRows)
+    np.testing.assert_array_equal(prepared.offsets, stored.offsets)
+    np.testing.assert_array_equal(prepared.indices, stored.indices)
+    np.testing.assert_allclose(prepared.values, stored.values, rtol=1e-6)

@@ -1,0 +1,90 @@
+"""What linear classifiers learn from, and which of them there are to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from owlmine.rank import linear as module
+from owlmine.rank.linear import LinearJudge, mine_pairs
+from owlmine.rank.linear_training import LinearOptions, MinedPairs, train_linear
+
+from .small_world import World, world
+from .test_candidates import dense_scores
+
+KINDS: dict[str, dict[str, Any]] = {"embedding": {}, "two heads": {"heads": 2}, "linear": {"kind": "linear"}}
+
+
+def length_of_lists(patch: pytest.MonkeyPatch, small: World, length: int) -> None:
+    patch.setattr(module, "_SHORTEST", length)
+    patch.setattr(module, "_MOST_PAIRS", length * len(small.training.queries))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [1, 5, 24])
+def test_classifiers_learn_what_the_dense_model_confuses(
+    monkeypatch: pytest.MonkeyPatch, kind: str, length: int
+) -> None:
+    """A point teaches its labels, and the best classes that are none."""
+    small = world(**KINDS[kind])
+    length_of_lists(monkeypatch, small, length)
+    training = small.training
+    exact = dense_scores(small.model, training.queries)
+    best = np.argsort(-exact, axis=1, kind="stable")[:, :length]
+    wanted = MinedPairs.of(best, training.labels, num_classes=24)
+    found = mine_pairs(training)
+    for name in ("offsets_K1", "points", "targets"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+
+
+@pytest.mark.parametrize(
+    ("most", "shortest", "longest", "length"),
+    [(90 * 7, 2, 20, 7), (1, 4, 20, 4), (10**6, 2, 6, 6), (10**6, 2, 100, 24)],
+)
+def test_lists_are_as_long_as_memory_allows(
+    monkeypatch: pytest.MonkeyPatch, most: int, shortest: int, longest: int, length: int
+) -> None:
+    for name, value in (("_MOST_PAIRS", most), ("_SHORTEST", shortest), ("_LONGEST", longest)):
+        monkeypatch.setattr(module, name, value)
+    said: list[str] = []
+    mine_pairs(replace(world().training, message=said.append))
+    assert said[0] == f"the {length} best classes of each training point, for what the model confuses"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "most_pairs", "costs"), [(None, 10**6, [0.3, 1.0]), (None, 1, [1.0]), (0.3, 1, [0.3]), (3, 10**6, [3.0])]
+)
+def test_the_costs_to_choose_from(chosen: float | None, most_pairs: int, costs: list[float]) -> None:
+    """The usual one alone where there are many pairs, and the chosen one alone wherever there is one."""
+    training = world().training
+    training = replace(training, sizes=replace(training.sizes, most_pairs_of_choice=most_pairs))
+    forms = LinearJudge.fit(training, chosen)
+    assert list(forms) == costs
+    pairs = mine_pairs(training)
+    for cost, judge in forms.items():
+        own = train_linear(training.queries, pairs, num_features=20, options=LinearOptions(cost=float(str(cost))))
+        for name in ("offsets_K1", "features", "weights", "biases_K"):
+            np.testing.assert_array_equal(getattr(judge.weights, name), getattr(own, name))
+
+
+def test_the_seed_counts() -> None:
+    training = world().training
+    one, other = (LinearJudge.fit(replace(training, seed=seed), 1.0)[1.0] for seed in (0, 1))
+    assert not np.array_equal(one.weights.biases_K, other.weights.biases_K)
+
+
+@pytest.mark.parametrize("where", ["shortlists", "24 of 24"])
+def test_it_can_be_stopped(where: str) -> None:
+    def stop_at(place: str) -> Callable[[str], None]:
+        def check(now: str) -> None:
+            if now == place:
+                raise InterruptedError(now)
+
+        return check
+
+    with pytest.raises(InterruptedError, match=where):
+        LinearJudge.fit(replace(world().training, check=stop_at(where)), None)
