@@ -145,7 +145,7 @@ def _own_row(results: list[Result]) -> tuple[str, ...]:
     device = first["device"] if first["device"] == "cuda" else f"CPU, {first['machine']['cores']} cores"
     names = "" if first["options"]["names"] else " without names"
     return (
-        f"**owlmine** best{names}, {len(results)} seeds",
+        f"**owlmine** best{names}, {len(results)} seed{'s' if len(results) > 1 else ''}",
         *(_mean([result["figures"][name] for result in results]) for name in FIGURES),
         _mean([r["calibration_error"] for r in results if r["calibration_error"] is not None]),
         f"{seconds:.0f}" + _mark(results),

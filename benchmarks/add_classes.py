@@ -34,15 +34,15 @@ from owlmine.add_classes.add import add_classes
 from owlmine.add_classes.examples import Examples, Gathering
 from owlmine.add_classes.vectors import CAUTION
 from owlmine.data.formats.block import RowLabels
+from owlmine.data.memory import MemoryDataset
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import SparseTable, Split, Store
-from owlmine.data.store_writer import StoreWriter
-from owlmine.folder.model_folder import load_model
+from owlmine.folder.model_folder import load_model, save_model
 from owlmine.metrics.hits import find_hits
 from owlmine.metrics.metrics import precision_at_k, recall_at_k
 from owlmine.rank.predictor import Predictor
+from owlmine.recipe.fit import fit
 from owlmine.recipe.options import TrainOptions
-from owlmine.run import train
 
 CAUTIONS = (5.0, 6.0, 6.5, CAUTION, 8.0)
 SHARE = 0.1
@@ -56,40 +56,32 @@ def held_out(store: Store, judge: str, *, num_examples: int, random: np.random.G
     return np.sort(random.choice(fitting, round(SHARE * len(fitting)), replace=False))
 
 
-def reduced(store: Store, keep_E: NDArray[np.bool_], out: Path) -> Store:
+def reduced(store: Store, keep_E: NDArray[np.bool_]) -> MemoryDataset:
     """The train split with the marked ones of its labels, and without points and classes that have none left."""
-    train_split = store["train"]
-    assert isinstance(train_split.queries, SparseTable)
-    labels = train_split.labels.slice(0, len(train_split)).select(keep_E)
+    queries, labels = store["train"].queries, _labels(store).select(keep_E)
+    assert isinstance(queries, SparseTable)
     rows = np.flatnonzero(labels.counts)
-    counts = np.bincount(labels.indices, minlength=store.num_classes)
-    classes = np.flatnonzero(counts)
-    new_ids = np.full(store.num_classes, -1)
-    new_ids[classes] = np.arange(len(classes))
-    with StoreWriter(out) as writer:
-        labels = labels.take(rows)
-        writer.sparse("train.labels", with_values=False).append(
-            SparseRows(labels.offsets, new_ids[labels.indices], None)
-        )
-        features = writer.sparse("train.features", with_values=True)
-        for start in range(0, len(rows), 1 << 14):
-            features.append(train_split.queries.rows(rows[start : start + (1 << 14)]))
-        writer.whole_array("classes.counts", counts[classes])
-        writer.strings("classes.keys", (store.class_keys[number] for number in classes.tolist()))
-        writer.strings("classes.names", (store.class_names[number] for number in classes.tolist()))
-        if (frequencies := store.array("weighting.frequencies")) is not None:
-            writer.whole_array("weighting.frequencies", np.array(frequencies))
-        if store.vocabulary is not None:
-            writer.strings("vocabulary", store.vocabulary)
-        same = {name: store.meta[name] for name in ("written_by", "queries", "features", "weighting", "keep_empty")}
-        return writer.finish(
-            {
-                **same,
-                "source": {"format": "store", "files": [store.path.name]},
-                "classes": len(classes),
-                "splits": {"train": {"points": len(rows)}},
-            }
-        )
+    labels = labels.take(rows)
+    classes, new_ids = np.unique(labels.indices, return_inverse=True)
+    new_labels = SparseRows(labels.offsets, new_ids, None)
+    return MemoryDataset(
+        {"train": Split("train", _table(queries.rows(rows)), _table(new_labels), None)},
+        num_features=store.num_features,
+        class_keys=[store.class_keys[number] for number in classes.tolist()],
+        class_names=[store.class_names[number] for number in classes.tolist()],
+        queries="sparse",
+        weighting=store.meta["weighting"],
+        vocabulary=store.vocabulary,
+        frequencies=store.array("weighting.frequencies"),
+    )
+
+
+def _labels(store: Store) -> SparseRows:
+    return store["train"].labels.slice(0, len(store["train"]))
+
+
+def _table(rows: SparseRows) -> SparseTable:
+    return SparseTable(rows.offsets, rows.indices.astype(np.int32), rows.values)
 
 
 def chosen_labels(store: Store, held: Int64, *, num_examples: int, random: np.random.Generator) -> NDArray[np.bool_]:
@@ -104,7 +96,7 @@ def chosen_labels(store: Store, held: Int64, *, num_examples: int, random: np.ra
 
 
 def as_examples(predictor: Predictor, store: Store, chosen_E: NDArray[np.bool_]) -> Examples:
-    labels = store["train"].labels.slice(0, len(store["train"])).select(chosen_E)
+    labels = _labels(store).select(chosen_E)
     rows = np.flatnonzero(labels.counts)
     own = labels.take(rows)
     gathering = Gathering(predictor)
@@ -146,8 +138,12 @@ def mean_vectors(predictor: Predictor, examples: Examples) -> Predictor:
     return plain
 
 
-def trained(data: Callable[[], Store], folder: Path, options: TrainOptions) -> Predictor:
-    return load_model(folder) if (folder / "config.json").exists() else train(data(), folder, options)
+def trained(data: Callable[[], MemoryDataset], folder: Path, options: TrainOptions) -> Predictor:
+    """The model in the folder; where there is none, it is trained and saved there."""
+    if not (folder / "config.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(folder, fit(data(), options, name=folder.name))
+    return load_model(folder)
 
 
 def simulate(store: Store, work: Path, options: TrainOptions, given: argparse.Namespace) -> dict[str, Any]:
@@ -155,7 +151,7 @@ def simulate(store: Store, work: Path, options: TrainOptions, given: argparse.Na
     held = held_out(store, given.judge, num_examples=given.examples, random=random)
     chosen_E = chosen_labels(store, held, num_examples=given.examples, random=random)
     known_E = ~np.isin(store["train"].labels.indices, held)
-    before = trained(lambda: reduced(store, known_E, work / "without"), work / "model-without", options)
+    before = trained(lambda: reduced(store, known_E), work / "model-without", options)
     examples = as_examples(before, store, chosen_E)
     split, rows = store[given.judge], dict[str, dict[str, float]]()
 
@@ -163,10 +159,10 @@ def simulate(store: Store, work: Path, options: TrainOptions, given: argparse.Na
         rows[name] = figures(retrieved(predictor, store, split), store, split, held)
         print(name, rows[name], flush=True)
 
-    # A copy without the other splits, on which a recipe might choose.
+    # Without the other splits, on which a recipe might choose.
     all_E = np.ones_like(known_E)
-    judge("trained on all", trained(lambda: reduced(store, all_E, work / "all"), work / "model-full", options))
-    few = trained(lambda: reduced(store, known_E | chosen_E, work / "few"), work / "model-few", options)
+    judge("trained on all", trained(lambda: reduced(store, all_E), work / "model-full", options))
+    few = trained(lambda: reduced(store, known_E | chosen_E), work / "model-few", options)
     judge("trained on the examples", few)
     judge("before", before)
     if not before.ranker.judges:
@@ -190,7 +186,7 @@ def main() -> None:
     parser.add_argument("--judge", default="test", choices=("test", "dev"), help="the split to judge on")
     parser.add_argument("--seed", type=int, default=0, help="of what is held out")
     parser.add_argument("--examples", type=int, default=5, help="of each class that is added")
-    parser.add_argument("--work", type=Path, help="store datasets and models here, and use those that are there")
+    parser.add_argument("--work", type=Path, help="store models here, and use those that are there")
     parser.add_argument("--name", help="of the file of results")
     parser.add_argument("--recipe", default="single", choices=("single", "best"))
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of TrainOptions")

@@ -11,9 +11,12 @@ from tables import markdown
 from owlmine.recipe.options import TrainOptions
 from owlmine.recipe.plan import (
     EPOCHS_ON_CPU,
+    FEW_POINTS,
     HEADS_ON_CPU,
     HEADS_ON_GPU,
+    LEAST_BATCH,
     LEAST_POOL,
+    LEAST_STEPS,
     LOSS_NUMBERS,
     POOL_ON_CPU,
     POOL_ON_GPU,
@@ -41,7 +44,8 @@ def sizes() -> str:
         f"Judges score the best {cpu.shortlist} classes of a query (`--shortlist`), and {cpu.neighbours} training"
         f" points vote (`--neighbours`). They are found by {_kinds(cpu.neighbour_kinds)} on a CPU and by"
         f" {_kinds(gpu.neighbour_kinds)} on a GPU. A single model has {single.dim} dimensions and {single.epochs:g}"
-        " epochs on both."
+        f" epochs on both. Batches have {single.batch_size} points. For up to {FEW_POINTS:,} points of dense columns, batches"
+        f" are smaller (at least {LEAST_BATCH} points), and there are more epochs (at least {LEAST_STEPS} steps)."
     )
     return markdown(("training points", "models on a GPU", "models on a CPU"), rows, left=3) + "\n\n" + fill(notes, 120)
 

@@ -103,7 +103,9 @@ def test_documents_show_the_stored_results_and_the_plan(document: Path) -> None:
 
 def shown_rows(table: str) -> list[tuple[float, list[str]]]:
     """The size up to which each row holds, and its cells."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[0] == "|"]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
+    ]
     return [(math.inf if row[0] == "more" else int(row[0][3:].replace(",", "")), row[1:]) for row in rows[2:]]
 
 

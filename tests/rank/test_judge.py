@@ -16,7 +16,7 @@ from owlmine.data import Store
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.retriever import ModelShape
 from owlmine.folder.model_folder import load_model, save_model
-from owlmine.rank import JUDGES, Candidates, Training, register
+from owlmine.rank import JUDGES, Candidates, Encoded, Ranker, Training, register
 from owlmine.rank.judge import Variant, check_settings
 from owlmine.rank.points import as_arrays, as_tensors
 from owlmine.recipe.fit import fit
@@ -114,7 +114,7 @@ def test_a_new_judge_needs_no_other_change(toy: type[ToyJudge], tmp_path: Path) 
     queries = store["test"].batch(np.arange(20)).queries
     answers = model.answer(queries, 3)
     if toy is SuggestingJudge:
-        listed = model.ranker.candidates(model.dense, model_encoded(model, queries), 1)
+        listed = model.ranker.candidates(model.dense, Encoded.of(model.dense, queries), 1)
         assert listed.ids_NS.shape[1] > listed.num_listed == 4
     # It has a say: without it answers are others.
     alone, _ = model.shortlist(queries, 3)
@@ -125,24 +125,13 @@ def test_a_new_judge_needs_no_other_change(toy: type[ToyJudge], tmp_path: Path) 
     np.testing.assert_allclose(again.scores_Nk, answers.scores_Nk, rtol=1e-6, atol=1e-6)
 
 
-def model_encoded(model: Any, queries: Any) -> Any:
-    from owlmine.rank import Encoded
-
-    return Encoded.of(model.dense, queries)
-
-
-def test_a_model_of_a_judge_that_is_not_there_is_refused(toy: type[ToyJudge], tmp_path: Path) -> None:
+def test_a_model_of_a_judge_that_is_not_there_is_refused(toy: type[ToyJudge], monkeypatch: pytest.MonkeyPatch) -> None:
     options = TrainOptions.of(heads=1, dim=4, epochs=1.0, shortlist=4, neighbours=0, names=False, device="cpu")
     model = fit(Store.open(text_store()), options)
     record, tensors = model.ranker.to_dict(), model.ranker.tensors()
-    del JUDGES[toy.name]
-    try:
-        with pytest.raises(
-            ValueError, match=rf"a judge '{toy.name}'; wanted some of linear, rarity, neighbours, names"
-        ):
-            type(model.ranker).load(record, tensors, model.dense)
-    finally:
-        JUDGES[toy.name] = toy
+    monkeypatch.delitem(JUDGES, toy.name)
+    with pytest.raises(ValueError, match=f"a judge '{toy.name}'; wanted some of linear, rarity, neighbours, names"):
+        Ranker.load(record, tensors, model.dense)
 
 
 @pytest.mark.parametrize("name", ["linear", "a judge", "judge.of", ""])

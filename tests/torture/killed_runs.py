@@ -97,7 +97,7 @@ class Child:
     """A process that trains in a folder, and says beside it how far it is."""
 
     def __init__(self, task: Task, out: Path) -> None:
-        self.log = log_of(out)
+        self.log, self._out = log_of(out), out
         self.lines_before = len(lines_of(self.log))
         self.number = os.fork()
         if self.number:
@@ -125,14 +125,22 @@ class Child:
         while len(lines_of(self.log)) < self.lines_before + line:
             if self.ended():
                 return None
-            time.sleep(0.001)
+            time.sleep(0.0002)
         time.sleep(seconds)
         if self.ended():
             return None
         os.kill(self.number, signal.SIGKILL)
         os.waitpid(self.number, 0)
+        return self._moment()
+
+    def _moment(self) -> str:
+        """How far it had come, without numbers."""
+        if (self._out / "config.json").exists():
+            return "tidying up"
+        if (self._out / "weights.safetensors").exists():
+            return "saving"
         lines = lines_of(self.log)[self.lines_before :]
-        return re.sub(r"[\d,.]+", "N", lines[-1].partition(":")[0]) if lines else "nothing yet"
+        return re.sub(r"\d[\d,.]*", "N", lines[-1].partition(":")[0]) if lines else "before it said anything"
 
 
 def log_of(out: Path) -> Path:
@@ -157,6 +165,8 @@ def task_of(recipe: str, folder: Path) -> Task:
 
 def measured(task: Task, out: Path) -> Task:
     """With the time and the lines of a run that nobody disturbs."""
+    # Whatever this process has imported need not be imported by its children.
+    train(task.store, out.with_name("warm"), task.options)
     began = time.monotonic()
     Child(task, out).finish()
     return Task(task.store, task.options, time.monotonic() - began, len(lines_of(log_of(out))))
@@ -171,7 +181,7 @@ def torture(task: Task, out: Path, chance: random.Random, most_kills: int) -> li
         if chance.random() < 0.5:
             moment = child.killed_after(chance.uniform(0, task.seconds))
         else:
-            moment = child.killed_after(chance.uniform(0, 0.1), line=chance.randint(0, task.num_lines))
+            moment = child.killed_after(10 ** chance.uniform(-4, -1), line=chance.randint(0, task.num_lines))
         if moment is None:
             return moments
         moments.append(moment)

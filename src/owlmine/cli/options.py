@@ -45,7 +45,7 @@ def with_options(
         added = []
         for leaf in leaves:
             hidden = advanced or (some_common and not leaf.common)
-            annotation: Any = Annotated[leaf.kind, _option(leaf, hidden=hidden)]  # type: ignore[name-defined]
+            annotation: Any = Annotated[leaf.kind, _option(leaf, hidden=hidden)]
             added.append(
                 inspect.Parameter(
                     leaf.name, inspect.Parameter.KEYWORD_ONLY, default=leaf.default, annotation=annotation

@@ -1,4 +1,7 @@
-"""The compiled engine: C reads runs of well-formed lines, the plain engine each line between them."""
+"""Parsing sparse text: the choice of engine, and the compiled one.
+
+C reads runs of well-formed lines, and the plain engine each line between them.
+"""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _CHUNK_BYTES = 1 << 18  # the arrays of a chunk stay in the processor's cache
 _MAX_DIGITS = 15  # a double holds every integer of so many digits, and their powers of ten, exactly
 _POWERS_OF_TEN = np.array([10**power for power in range(_MAX_DIGITS + 1)], np.float64)
 
-# Bytes that part runs of digits, numbered after the digits themselves. Signs before values and signs before
-# labels are told apart, since different things may follow them.
+# Bytes that separate runs of digits, numbered after the digits themselves. Signs before values and signs before
+# labels have different numbers, since different things may follow them.
 _NEWLINE, _BLANK, _COMMA, _COLON, _POINT, _MINUS, _PLUS, _LABEL_SIGN, _OTHER = range(10, 19)
 _CODES = bytearray([_OTHER]) * 256
 _SEPARATORS = (_NEWLINE, _BLANK, _BLANK, _COMMA, _COLON, _POINT, _MINUS, _PLUS)

@@ -1,4 +1,4 @@
-"""Bytes out of files: compression recognised by content, whole lines in blocks of bounded size."""
+"""Reading files: compression recognised by content, whole lines in blocks of bounded size."""
 
 from __future__ import annotations
 

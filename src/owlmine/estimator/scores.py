@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from owlmine.data.rows import Int64
 from owlmine.dense.encoder import Encoder, IdentityEncoder, SparseBatch, query_batch
@@ -23,6 +24,8 @@ Float64 = NDArray[np.float64]
 # Points at once, and the numbers of a block where each point has many.
 _BLOCK_ROWS = 1024
 _BLOCK_NUMBERS = 1 << 22
+# Of the search for a shift: halving bounds gets there too.
+_MAX_STEPS, _EXCESS = 100, 1e-13
 
 
 def scores_of(model: Predictor, features: Features, class_ids: Int64) -> Float64:
@@ -51,17 +54,36 @@ def marginal_probabilities(calibration: Calibration, scores_NK: Float64) -> Floa
 
 
 def exclusive_probabilities(calibration: Calibration, scores_NK: Float64) -> Float64:
-    """[N, K] how probable each class is as the only label: rows sum to 1.
+    """[N, K] how probable each class is as the only label: rows sum to 1. ``scores_NK`` are those of all classes.
 
-    The calibration gives the odds of each class by itself, o = p / (1 - p). Given that exactly one of all classes is
-    right, the probability of a class is its share of all odds. What a row's classes have in common cancels out, so
-    that only the score and the place count: log o = score · s - place · ln r. Knots are left out, and places count
-    beyond the ``depth`` that the calibration knows.
+    In the calibration the log-odds of a class are score · s - place · ln r, and a part that all classes of a query
+    share. That part says how many labels to expect; here it is known that there is one, so it is settled by the sum of
+    1 instead. Places count beyond the ``depth`` of the calibration, and its knots are left out.
     """
-    log_odds_NK = calibration.score * scores_NK - calibration.place * np.log(_places(scores_NK))
-    odds_NK = np.exp(log_odds_NK - log_odds_NK.max(axis=1, keepdims=True, initial=-np.inf))
-    shares_NK: Float64 = odds_NK / odds_NK.sum(axis=1, keepdims=True)
-    return shares_NK
+    probabilities_NK = np.empty(scores_NK.shape)
+    for block in _blocks(*scores_NK.shape):
+        scores = scores_NK[block]
+        log_odds = calibration.score * scores - calibration.place * np.log(_places(scores))
+        probabilities_NK[block] = _summing_to_one(log_odds)
+    return probabilities_NK
+
+
+def _summing_to_one(log_odds_NK: Float64) -> Float64:
+    """sigmoid(log_odds + shift), with a shift for each row, by Newton's method between bounds; 2 classes or more."""
+    best_N2 = -np.partition(-log_odds_NK, 1, axis=1)[:, :2]
+    low_N = -best_N2[:, 0] - np.log(log_odds_NK.shape[1])  # no term exceeds 1 / K
+    shift_N = high_N = -best_N2[:, 1]  # two terms are a half or more
+    for _ in range(_MAX_STEPS):
+        terms_NK = expit(log_odds_NK + shift_N[:, None])
+        excess_N = terms_NK.sum(axis=1) - 1
+        if (np.abs(excess_N) < _EXCESS).all():
+            break
+        low_N, high_N = np.where(excess_N < 0, shift_N, low_N), np.where(excess_N < 0, high_N, shift_N)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            newton_N = shift_N - excess_N / (terms_NK * (1 - terms_NK)).sum(axis=1)
+        shift_N = np.where((newton_N > low_N) & (newton_N < high_N), newton_N, (low_N + high_N) / 2)
+    summed_NK: Float64 = terms_NK / terms_NK.sum(axis=1, keepdims=True)
+    return summed_NK
 
 
 def _places(scores_NK: Float64) -> Int64:

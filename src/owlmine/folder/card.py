@@ -65,7 +65,7 @@ def _figures(record: Record) -> list[str]:
     for line in record.history:
         last[line["model"]] = line
     # The whole ranks as its only model does: a line per epoch says more.
-    if len(last) == 1 and not record.plan.get("judges", {}).get("shortlist"):
+    if len(last) == 1 and record.rehearsal is None and not record.plan.get("judges", {}).get("shortlist"):
         table = _table(("epoch", "loss", *names), [_epoch(line, names) for line in record.history])
         return [*table, "", "Precision in percent, on validation points that training did not see.", "", *_best(record)]
     rows = [[f"model {number}, last epoch", *_percent(line, names)] for number, line in last.items()]

@@ -5,8 +5,8 @@
 drop      Ẑ = e^{s v_y} + 1/Q Σ_{j in H} e^{s v_j}
 estimate  Ẑ = e^{s v_y} + 1/Q (Σ_{j in H} e^{s v_j} + (B - k)/m Σ_{j in M} e^{s v_j}),  M: m random others of the pool
 
-Q as in sampled softmax; Q = 1 (log Q = 0, the default) where the pool is every class, or where the pool is taken for
-the whole world. "drop" falls short of the pool's sum by what it drops. "estimate" is an unbiased estimate of the
+Q as in sampled softmax; Q = 1 (log Q = 0, the default) where the pool is every class, or where only the
+pool is to count. "drop" falls short of the pool's sum by what it drops. "estimate" is an unbiased estimate of the
 pool's sum, hence of the full one, while only k + m negatives have a gradient; its variance has no part from H given
 the pool. A weight of 1 on the hardest of a *random* pool with the rest scaled up to K - 1 would be biased.
 Where H is found without looking at the pool (hardest of all classes by an index, say), ``stratified_softmax_loss``

@@ -4,7 +4,7 @@
 
 On a pool the second sum is Σ_{j in the pool} 1/Q_j log(1 + e^{s v_j}), Q_j as in sampled softmax. As nothing non-linear
 follows, that estimate is unbiased for the loss itself. With log Q = 0 the pool counts as it is (each entry once).
-Natural logarithms, as everybody's cross entropy; with one positive, ln 2 times the BOWL of logistic phi and θ = 1.
+Natural logarithms, as is usual for cross entropy; with one positive, ln 2 times the BOWL of logistic phi and θ = 1.
 
 Legend: N points, K classes, B pool, P positives of a point at most.
 """

@@ -1,4 +1,5 @@
-"""The sum that POWL, BOWL and Algorithm 1 share: weights by rank times phi of sorted negatives, for one positive.
+"""Ordered weighted losses on the scores of all classes (POWL, BOWL), and the sum that they share with Algorithm 1:
+weights by rank times phi of sorted negatives, for one positive.
 
 pairwise (POWL)   Σ_i w_i φ(s (v_y - v_[i]))
 binary (BOWL)     φ(s v_y) + Σ_i w_i φ(-s v_[i])

@@ -1,4 +1,6 @@
-"""The form that every softmax here has: one positive against the log of a sum over negatives.
+"""Softmax over all classes, and sampled softmax over a pool.
+
+Both have one form: one positive against the log of a sum over negatives.
 
 ℓ = log(e^a + Σ_j e^{b_j}) - a = log(1 + e^{L - a})    with a = s v_y and L = log Σ_j e^{b_j}
 

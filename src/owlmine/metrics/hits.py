@@ -1,4 +1,4 @@
-"""The one kernel behind every metric: which places of the ranked lists hold a true label.
+"""Which places of the ranked lists hold a true label, and the sums over these hits that every metric is made of.
 
 Shapes: N rows, M places of a ranked list, H hits, L true labels, K classes.
 """

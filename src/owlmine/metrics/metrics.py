@@ -5,10 +5,10 @@ Every function takes
 - ``ranked_ids``: integer array or tensor [rows, places], the best class first, -1 for an empty place;
 - ``labels``: ``SparseRows``, a SciPy sparse matrix, or one list of class ids per row;
 - ``k``: how many places count;
-- ``filter_pairs``: (row, class) pairs taken out of lists and labels before judging (see ``filter_pairs.py``).
+- ``filter_pairs``: (row, class) pairs taken out of lists and labels first (see ``labels.FilterPairs``).
 
 A row without labels counts as a row and adds 0. A class that a list repeats hits at its first place only, and
-the repeats keep their places. For several k over many batches, ``RankingMetrics`` judges each list once.
+the repeats keep their places. For several k over many batches, ``RankingMetrics`` looks at each list once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All metrics of a test split, gathered batch by batch.
+"""All metrics of a test split, accumulated batch by batch.
 
 Shapes: N rows of a batch, H hits, K classes, T cut-offs.
 """

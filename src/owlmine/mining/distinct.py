@@ -1,9 +1,10 @@
-"""A keyed permutation of the classes, worked out place by place: no table, no sort, the same on every device.
+"""Distinct class ids: a keyed permutation of the classes, and uniform draws without replacement.
 
-Rounds of a Feistel network over the bits of a number mix it into another one; numbers past the last class go
-round again until they are a class. Every key gives a bijection, whatever the mixing function does, so the first W
-places are W distinct classes. Over keys they are distributed as a uniform draw as far as statistical tests can detect
-(``tests/mining/test_permutation.py``); for a draw that is uniform by proof see ``owlmine.mining.distinct``.
+The permutation is computed place by place: no table, no sort, the same on every device. Rounds of a Feistel network
+over the bits of a number mix it into another one; numbers past the last class go round again until they are a class.
+Every key gives a bijection, whatever the mixing function does, so the first W places are W distinct classes. Over keys
+they are distributed as a uniform draw as far as statistical tests can detect
+(``tests/mining/test_permutation.py``); ``draw_distinct`` is uniform by proof.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class Plan:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one dense model and nothing else."""
-        return self.heads == 1 and not self.judges.shortlist
+        """Whether one dense model is trained, once, and nothing else."""
+        return self.heads == 1 and not self.judges.shortlist and not self.rehearsal
 
     def member(self, number: int) -> DenseSettings:
         """Each model has a seed of its own, which no model of a run with another seed has."""

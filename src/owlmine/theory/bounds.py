@@ -1,4 +1,6 @@
-"""Margins of retrieval (paper, section 4.1): ρ_h(x, y) = h_y(x) - h^{-y}_[k](x).
+"""Margins of retrieval (paper, section 4.1) and the generalisation bounds (Theorems 5 and 6).
+
+ρ_h(x, y) = h_y(x) - h^{-y}_[k](x)
 
 A class is retrieved when its margin is above 0. Where scores tie at the k-th place none of the tied classes counts
 as retrieved (the paper's footnote), so fewer than k may be.

@@ -1,4 +1,5 @@
-"""The best retrieval for a known distribution (paper, Lemma 1 and Definition 1).
+"""Calibration: the best retrieval for a known distribution (paper, Lemma 1 and Definition 1), how much of the retrieval
+loss an ordered loss covers (Theorem 3), and when a minimiser of the loss retrieves best (Theorem 4).
 
 Legend: N queries, K classes, k retrieved.
 """

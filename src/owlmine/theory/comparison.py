@@ -1,4 +1,4 @@
-"""Top-k' mining beside negative sampling, for the same number of classes and the same pool (paper, section 4).
+"""Top-k' mining compared with negative sampling, for the same number of classes and the same pool (paper, section 4).
 
 Weights have the paper's scale. Top-k' SNM gives ϑ = (K - 1)/(k'B) to the k' hardest of the pool, so that θ_1 .. θ_k'
 are 1/k'. Negative sampling gives (K - 1)/(kB) to all B, so that every θ_j is 1/k, where k is how many classes are

@@ -1,4 +1,4 @@
-"""How fast an ordered loss can change with its scores (paper, Lemma 7).
+"""Complexity: how fast an ordered loss can change with its scores (paper, Lemma 7), and complexities of linear scorers.
 
 |ℓ(v, y) - ℓ(u, y)| <= scores_l2 ‖v - u‖₂ + positive |v_y - u_y|     and     <= scores_linf ‖v - u‖_∞
 

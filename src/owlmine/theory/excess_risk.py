@@ -1,7 +1,7 @@
-"""Value and slope of the differentiable, convex surrogates in NumPy, for the solver of tiny problems.
+"""Calibration by experiment: the exact minimiser of an expected ordered loss for a few classes, and what it retrieves.
 
-A solver calls them thousands of times on a dozen numbers, where autograd would be all overhead. The tests tie them
-to ``owlmine.losses.surrogates``.
+First the differentiable, convex surrogates with their slopes, in NumPy: a solver calls them thousands of times on a
+dozen numbers, where autograd would be all overhead. The tests tie them to ``owlmine.losses.surrogates``.
 """
 
 from __future__ import annotations

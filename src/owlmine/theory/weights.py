@@ -1,4 +1,4 @@
-"""What the theory accepts as theta and as one distribution.
+"""Checks of theta and of a distribution, and the norms of theta that bounds depend on.
 
 Legend: J leading ranks, K classes.
 """
