@@ -9,7 +9,7 @@ import owlmine
 
 # A room may import those before it on this list, and those on its own line.
 LAYERS = (
-    ("errors",),
+    ("errors", "version"),
     ("options", "files", "device", "extensions"),
     ("pictures",),
     ("mining",),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from owlmine.version import __version__
+
 if TYPE_CHECKING:
     from owlmine.estimator import OwlmineClassifier
     from owlmine.losses import MinedLoss, top_k
@@ -12,7 +14,6 @@ if TYPE_CHECKING:
     from owlmine.model import Lift, Model, Prediction, Predictions, fit, load
     from owlmine.recipe.options import TrainOptions
 
-__version__ = "0.1.0"
 __all__ = [
     "Lift",
     "MinedLoss",

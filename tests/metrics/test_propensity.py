@@ -84,7 +84,18 @@ def test_bad_counts(counts: list, num_points: int, message: str) -> None:
         inverse_propensities(np.array(counts), num_points)
 
 
-@pytest.mark.parametrize("constants", [(0.0, 1.0), (1.0, -1.0), (float("nan"), 1.0), (1.0, float("inf"))])
+@pytest.mark.parametrize(
+    "constants", [(0.0, 1.0), (1.0, -1.0), (float("nan"), 1.0), (1.0, float("inf")), (1000.0, 1.0), (1.0, 2**63)]
+)
 def test_bad_constants(constants: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match=r"propensity constants are A = .* wanted both"):
         PropensityConstants(*constants)
+
+
+@pytest.mark.parametrize("a", [0.001, 100.0])
+@pytest.mark.parametrize("b", [0.001, 100.0])
+def test_the_most_extreme_constants_give_finite_weights(a: float, b: float) -> None:
+    counts = np.array([0, 1, 10**6, 2**62])
+    weights = inverse_propensities(counts, 2**62, constants=PropensityConstants(a, b))
+    assert np.isfinite(weights).all()
+    assert (weights >= 1).all()

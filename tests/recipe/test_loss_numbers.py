@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict, astuple
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from owlmine.dense.settings import DenseSettings
 from owlmine.recipe.options import TRAINABLE, TrainOptions
 from owlmine.recipe.plan import LOSS_NUMBERS, Facts, resolve
 
-PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
 NAMES = ("top", "scale", "class_rate", "feature_rate", "map_rate")
 
 
@@ -94,9 +91,3 @@ def test_two_classes_have_a_plan_and_one_has_none(loss: str) -> None:
     assert settings_for(loss=loss, num_classes=2).pool == 1
     with pytest.raises(ValueError, match="num_classes is 1; wanted 2 or more"):
         settings_for(loss=loss, num_classes=1)
-
-
-def test_the_page_has_the_table() -> None:
-    rows = re.findall(r"^\| ([a-z-]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
-    shown = {name: (int(top), *map(float, rest)) for name, top, *rest in rows}
-    assert shown == {name: astuple(numbers) for name, numbers in LOSS_NUMBERS.items()}

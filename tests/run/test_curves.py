@@ -12,7 +12,7 @@ import pytest
 
 from owlmine.data import Store
 from owlmine.dense import loop
-from owlmine.dense.step import RowSGD, TrainingStep
+from owlmine.dense.step import DenseSGD, RowSGD, TrainingStep
 from owlmine.errors import OwlmineError
 from owlmine.run import train
 from owlmine.run.curves import EventFile
@@ -73,6 +73,20 @@ def test_rates_are_those_that_steps_took(store: Store, tmp_path: Path, monkeypat
     classes, features = taken[::2], taken[1::2]
     assert curves["rate/class"] == pytest.approx({s: classes[s - 1] for s in (4, 8, 10, 12, 16, 20)})
     assert curves["rate/feature"] == pytest.approx({s: features[s - 1] for s in (4, 8, 10, 12, 16, 20)})
+
+
+@pytest.mark.usefixtures("looks")
+def test_rates_of_dense_queries(dense_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their feature table is no table of rows, but has its rate all the same."""
+    taken: list[float] = []
+    step = DenseSGD.step
+    monkeypatch.setattr(DenseSGD, "step", lambda self, rate: taken.append(rate) or step(self, rate))
+    train(dense_store, tmp_path / "out", small_options(tensorboard=True, epochs=0.8))
+    curves = curves_of(tmp_path / "out" / "tensorboard")
+    for number in (4, 8):
+        shown = [curves[name][number] for name in ("rate/feature", "rate/map")]
+        # Two in every step: the feature table, then the maps.
+        assert taken[2 * number - 2 : 2 * number] == pytest.approx(shown)
 
 
 @pytest.mark.usefixtures("looks")

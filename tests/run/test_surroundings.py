@@ -220,6 +220,26 @@ def test_a_signal_at_the_judges(store: Store, tmp_path: Path) -> None:
     assert not (out / "members").exists()
 
 
+class StoppingAtNames(Listener):
+    """A run that is asked to stop as it begins to compare names."""
+
+    def message(self, text: str) -> None:
+        super().message(text)
+        if "class names, compared with" in text:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_at_the_names(text_store: Store, tmp_path: Path) -> None:
+    """Of which there may be a million, and words as many."""
+    options, out = ensemble_options(heads=None, shortlist=5, epochs=0.2), tmp_path / "parts"
+    with signals_to_nobody(), pytest.raises(Stopped, match=r"^stopped at the judges \(names\); go on with --resume$"):
+        train(text_store, out, options, reporter=StoppingAtNames())
+    assert not (out / "config.json").exists()
+    train(text_store, out, options, resume=True)
+    assert "names" in train(text_store, tmp_path / "whole", options).ranker.judges
+    assert contents(out) == contents(tmp_path / "whole")
+
+
 class StoppingAtEachMessage(Listener):
     """A run that is asked to stop whenever it says something new."""
 

@@ -29,15 +29,15 @@ from typing import Any
 
 import numpy as np
 
+import owlmine
 from owlmine.data.describe import describe
 from owlmine.data.store import meta_checksum
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.model_data import open_for_model
 from owlmine.evaluate.of_model import evaluate_model
-from owlmine.model.answers import answer
-from owlmine.model.folder import load
-from owlmine.model.predictor import Predictor
-from owlmine.model.query_files import open_queries
+from owlmine.exchange.answers import answer
+from owlmine.exchange.queries import open_queries
+from owlmine.rank.predictor import Predictor
 
 from ..small_models import MODELS
 
@@ -240,7 +240,7 @@ def _in_a_fork(work: Callable[[], str]) -> str:
 
 
 def main(folder: Path, number: int, first: int) -> None:
-    predictors = {kind: load(model()) for kind, (model, _, _) in MODELS.items()}
+    predictors = {kind: owlmine.load(model()) for kind, (model, _, _) in MODELS.items()}
     stores = {kind: store() for kind, (_, _, store) in MODELS.items()}
     wanted = {kind: looked_at(predictors[kind], stores[kind], folder) for kind in MODELS}
     for case in range(first, first + number):

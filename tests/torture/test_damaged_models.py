@@ -13,7 +13,7 @@ import shutil
 import struct
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,8 @@ from safetensors.torch import load_file, save_file
 import owlmine
 from owlmine.data.rows import SparseRows
 from owlmine.errors import OwlmineError
-from owlmine.model.added_classes import add_classes
-from owlmine.model.added_folder import save_added
-from owlmine.model.examples import Examples
-from owlmine.train import train
+from owlmine.rank import JUDGES
+from owlmine.run import train
 
 from ..sealed import seal
 from ..small_models import OPTIONS, sparse_model, text_model, text_store
@@ -84,50 +82,60 @@ class Model:
 
 
 def texts_answered(folder: Path) -> Answers:
-    predictor = owlmine.load(folder)
-    features = predictor.prepare(TEXTS)
-    found = [part for part in predictor.top_with_probabilities(features, 8) if part is not None]
-    # Reading the words of every answer is a part of answering.
-    words = [[(one.key, one.name) for one in row] for row in predictor.predict(TEXTS, k=3)]
-    if predictor.calibration is not None:
-        predictor.lift_tail(0.5)
-        found += predictor.top(features, 3)
-    return [*found, np.array(words)]
+    model = owlmine.load(folder)
+    batches = [model.predict_batch(TEXTS, 8)]
+    if model.record.calibration is not None:
+        batches.append(model.predict_batch(TEXTS, 3, tail=0.5))
+    return [*(part for batch in batches for part in arrays_of(batch)), words_of(model, TEXTS)]
 
 
 def counts_answered(folder: Path) -> Answers:
-    predictor = owlmine.load(folder)
+    model = owlmine.load(folder)
     ids, counts = np.array([3, 20, 17, 20, 0, 44], np.int32), np.array([1, 1, 2, 1, 3, 1], np.float32)
     rows = SparseRows(np.array([0, 2, 3, 6]), ids, counts)
-    words = [[(one.key, one.name) for one in row] for row in predictor.predict(rows, k=3)]
-    return [*predictor.top(predictor.prepare(rows), 20), np.array(words)]
+    return [*arrays_of(model.predict_batch(rows, 20)), words_of(model, rows)]
 
 
 def classifier_answered(folder: Path) -> Answers:
-    classifier = owlmine.OwlmineClassifier.load(folder)
-    return list(classifier.predict_top_with_scores(np.arange(20.0).reshape(4, 5), k=2))
+    classifier, rows = owlmine.OwlmineClassifier.load(folder), np.arange(20.0).reshape(4, 5)
+    probabilities = [classifier.predict_proba(rows)] if hasattr(classifier, "predict_proba") else []
+    return [classifier.predict(rows), *classifier.predict_top_with_scores(rows, k=2), *probabilities]
+
+
+def arrays_of(batch: owlmine.Predictions) -> Answers:
+    found = (batch.ids_Nk, batch.scores_Nk, batch.probabilities_Nk)
+    return [part for part in found if part is not None]
+
+
+def words_of(model: owlmine.Model, queries: Any) -> NDArray[Any]:
+    """Reading the words of every answer is a part of answering."""
+    return np.array([[(one.key, one.name) for one in row] for row in model.predict(queries, k=3)])
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
     place = tmp_path_factory.mktemp("models")
-    options = replace(OPTIONS, recipe="best", heads=2, validation=0.2, shortlist=6)
+    options = OPTIONS.with_(recipe="best", heads=2, validation=0.2, shortlist=6)
     best = train(text_store(), place / "best", options)
-    assert best.reranker is not None
-    addition = add_classes(best, Examples.of(best, ["owls near the river", "small owls"], [["owl"], ["owl"]]))
-    save_added(place / "added", addition.predictor, model=place / "best")
+    assert set(best.ranker.judges) == set(JUDGES)
+    assert best.record.calibration is not None
+    best.add_classes(["owls near the river", "small owls"], [["owl"], ["owl"]]).save(place / "added")
     twin = shutil.copytree(place / "best", place / "twin")
     tensors = load_file(twin / "weights.safetensors")
     save_file(tensors | {"classes": tensors["classes"].roll(1, 0).clone()}, twin / "weights.safetensors")
     seal(twin)
     random_ = np.random.default_rng(2)
-    classifier = owlmine.OwlmineClassifier(dim=4, epochs=1, random_state=1)
-    classifier.fit(random_.normal(size=(60, 5)), np.arange(60) % 3).save(place / "classifier")
+    classifier = owlmine.OwlmineClassifier(dim=4, heads=2, epochs=1, random_state=1)
+    columns, numbers = random_.normal(size=(60, 5)), np.arange(60) % 3
+    classifier.fit(columns, numbers).save(place / "classifier")
+    # An indicator, one column of which has no training point.
+    classifier.set_params(k=2, recipe="single").fit(columns, np.eye(4, dtype=int)[numbers]).save(place / "columns")
     return [
         Model(place / "best", texts_answered),
         Model(sparse_model(), counts_answered),
         Model(place / "added", texts_answered),
         Model(place / "classifier", classifier_answered),
+        Model(place / "columns", classifier_answered),
         Model(twin, texts_answered),
         Model(text_model(), texts_answered),
     ]
@@ -194,14 +202,16 @@ def edit_header(file: Path, chance: random.Random) -> None:
 
 
 def edit_record(file: Path, chance: random.Random) -> None:
-    record = json.loads(file.read_text())
-    about_answers = [name for name in record if name not in ("history", "options", "kept")]
-    name = chance.choice(about_answers)
-    if isinstance(record[name], dict | list) and record[name] and chance.random() < 0.8:
-        changed(record[name], chance, ODD_VALUES)
+    config = json.loads(file.read_text())
+    parts = [(config, name) for name in config if name != "record"]
+    # What a run tells of itself is shown by nobody who answers.
+    parts += [(config["record"], name) for name in config["record"] if name not in ("history", "options", "plan")]
+    tree, name = chance.choice(parts)
+    if isinstance(tree[name], dict | list) and tree[name] and chance.random() < 0.8:
+        changed(tree[name], chance, ODD_VALUES)
     else:
-        changed(record, chance, ODD_VALUES, key=name)
-    file.write_text(json.dumps(record))
+        changed(tree, chance, ODD_VALUES, key=name)
+    file.write_text(json.dumps(config))
 
 
 def changed(tree: Any, chance: random.Random, values: tuple[Any, ...], *, key: Any = None) -> None:
@@ -257,7 +267,7 @@ def test_damaged_folders_are_refused_or_answer_as_before(models: list[Model], tm
     wanted = [model.answers(model.folder) for model in models]
     faults: list[str] = []
     for number in range(FOLDERS):
-        own = number % 4
+        own = number % 5
         folder = shutil.copytree(models[own].folder, tmp_path / "folder")
         told = damage(folder, [model.folder for model in models], chance)
         sealed = number % 8 >= 4 and sealed_again(folder)

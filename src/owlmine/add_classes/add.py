@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import owlmine
 from owlmine.add_classes.classifiers import FeatureJudgement, FeatureSpace
 from owlmine.add_classes.examples import Examples, ScoredQueries
 from owlmine.add_classes.names import NameJudgement
@@ -32,6 +31,7 @@ from owlmine.rank.names import NameJudge
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.ranker import Ranker
 from owlmine.rank.words import ClassWords
+from owlmine.version import __version__
 
 # Of new classes in a re-ranked model, on validation points of tibkat-gnd: which share of their dense score counts, and
 # how much the features add, in standard deviations of that score.
@@ -80,7 +80,7 @@ class Addition:
         """The entry in the record of the model."""
         num_left_out = int((self.ranks_P > 0).sum())
         entry: dict[str, Any] = {
-            "written_by": f"owlmine {owlmine.__version__}",
+            "written_by": f"owlmine {__version__}",
             "source": source,
             "first_class": first_class,
             "classes": len(self.keys),

@@ -12,11 +12,11 @@ from typing import Annotated, NamedTuple, NoReturn
 
 import typer
 
-import owlmine
 from owlmine.cli.memory import memory_message
 from owlmine.cli.terminal import visible
 from owlmine.errors import OwlmineError
 from owlmine.extensions import announce_missing, describe_extensions
+from owlmine.version import __version__
 
 
 class Verb(NamedTuple):
@@ -50,12 +50,12 @@ VERBS = {
     "demo": Verb(
         "owlmine.cli.demo",
         "demo_command",
-        "Compare mining with negative sampling on the embedded sample, and write a report to show.",
+        "Train on the embedded sample, compare with the paper's models, and write a report.",
     ),
     "compare": Verb(
         "owlmine.cli.compare",
         "compare_command",
-        "Compare ways to learn on a dataset, each at settings of its own, and write a report.",
+        "Compare training methods on a dataset, each at its own best settings, and write a report.",
     ),
     "theory": Verb(
         "owlmine.cli.theory",
@@ -94,7 +94,7 @@ def _not_asked() -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"owlmine {owlmine.__version__}\n{describe_extensions()}")
+        typer.echo(f"owlmine {__version__}\n{describe_extensions()}")
         raise typer.Exit
 
 

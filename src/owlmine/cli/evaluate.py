@@ -109,7 +109,7 @@ def _constants(text: str) -> PropensityConstants:
         a, b = (float(part) for part in text.split(","))
         return PropensityConstants(a, b)
     except ValueError:
-        wanted = "two numbers above 0, separated by a comma, such as 0.55,1.5"
+        wanted = "two numbers from 0.001 to 100, separated by a comma, such as 0.55,1.5"
         raise OwlmineError(f"--propensity is {text!r}; wanted {wanted}") from None
 
 

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import owlmine
 from owlmine.compare.figures import NAMES, paper_figures, ratios
 from owlmine.compare.methods import BASELINE, Method, Setting
 from owlmine.compare.options import CompareOptions
@@ -18,6 +17,7 @@ from owlmine.compare.runs import RunRecord, machine
 from owlmine.data.describe import describe
 from owlmine.data.store import Store
 from owlmine.device import choose_device
+from owlmine.version import __version__
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def make_results(
     name = Path(data).name
     part = options.validation_part(store)
     return {
-        "written_by": f"owlmine {owlmine.__version__}",
+        "written_by": f"owlmine {__version__}",
         "data": {
             "name": name,
             "checksum": store.meta["checksum"],

@@ -16,7 +16,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
-import owlmine
 from owlmine.compare.figures import KS, NAMES
 from owlmine.compare.folder import CompareFolder
 from owlmine.compare.methods import Setting
@@ -33,6 +32,7 @@ from owlmine.model import Model
 from owlmine.recipe.options import TrainOptions
 from owlmine.run import Stopped, train
 from owlmine.run.run_folder import binding_options
+from owlmine.version import __version__
 
 RunRecord = dict[str, Any]
 # Of a run without a model, or of an ensemble.
@@ -106,7 +106,7 @@ class Runs:
             "purpose": job.purpose,
             "options": binding_options(job.options),
             "data": self._store.meta["checksum"],
-            "version": owlmine.__version__,
+            "version": __version__,
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -248,7 +248,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "owlmine": owlmine.__version__,
+        "owlmine": __version__,
     }
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import owlmine
 from owlmine.data.class_keys import ClassKeys, NumberCounts, class_keys
 from owlmine.data.companions import write_class_features, write_class_names, write_filter
 from owlmine.data.features import FeaturePlan, plan_features
@@ -22,6 +21,7 @@ from owlmine.data.store import Store
 from owlmine.data.store_writer import DatasetWriter, StoreWriter
 from owlmine.data.text import TokenCounter
 from owlmine.errors import DataError
+from owlmine.version import __version__
 
 
 def convert(
@@ -117,7 +117,7 @@ def _write_final(
         write_class_features(writer, source.class_features, plan, classes, source.splits["train"])
     plan.write(writer)
     return {
-        "written_by": f"owlmine {owlmine.__version__}",
+        "written_by": f"owlmine {__version__}",
         "source": {"format": source.format, "files": sorted(file.name for file in source.files)},
         "queries": plan.queries,
         "features": plan.num_features,

@@ -11,13 +11,13 @@ from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
-import owlmine
 from owlmine.data.convert import convert
 from owlmine.data.ingest import Progress
 from owlmine.data.options import ConvertOptions
 from owlmine.data.store import FORMAT_VERSION, Store, is_store
 from owlmine.errors import DataError, OwlmineError
 from owlmine.files import cache_folder
+from owlmine.version import __version__
 
 SAMPLE = "sample"
 
@@ -71,6 +71,6 @@ def _fingerprint(path: Path, options: ConvertOptions) -> str:
         "path": str(path.resolve()),
         "files": [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in members if file.is_file()],
         "options": asdict(options),
-        "version": [FORMAT_VERSION, owlmine.__version__],
+        "version": [FORMAT_VERSION, __version__],
     }
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:16]

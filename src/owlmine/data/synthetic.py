@@ -17,12 +17,12 @@ import numpy as np
 from numpy.random import PCG64, Generator, SeedSequence
 from numpy.typing import NDArray
 
-import owlmine
 from owlmine.data.rows import Float32, Int64, SparseRows, offsets_from_counts
 from owlmine.data.store import Store
 from owlmine.data.store_writer import StoreWriter
 from owlmine.errors import OwlmineError
 from owlmine.options import option
+from owlmine.version import __version__
 
 Float64 = NDArray[np.float64]
 
@@ -186,7 +186,7 @@ def synthesize(out: str | Path, options: SyntheticOptions | None = None) -> Stor
         writer.whole_array("truth.probabilities", probabilities_M)
         return writer.finish(
             {
-                "written_by": f"owlmine {owlmine.__version__}",
+                "written_by": f"owlmine {__version__}",
                 "source": {"format": "synthetic", "files": [], "options": asdict(options)},
                 "queries": "sparse",
                 "features": options.num_features,

@@ -133,8 +133,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes = targets.known_classes()
         if len(classes) < 2:
             raise ValueError(f"y has {len(classes)} class; wanted 2 or more")
-        if self.k is not None and not (isinstance(self.k, int | np.integer) and 1 <= self.k <= len(classes)):
-            raise ValueError(f"k is {self.k!r}; wanted 1 to the {len(classes)} classes")
+        self._check_k(len(classes))
         options, form = self._train_options(), ColumnForm.of(matrix, standardise=self.standardise)
         features = form.apply(matrix)
         queries = features if isinstance(features, np.ndarray) else features.to_scipy(form.num_features)
@@ -264,6 +263,10 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._form, self._target_dtype = form, target_dtype
         numbers = {key: number for number, key in enumerate(model.classes.keys)}
         self._model_ids = np.array([numbers.get(key, -1) for key in class_keys(classes)], np.int64)
+
+    def _check_k(self, num_classes: int) -> None:
+        if self.k is not None and not (isinstance(self.k, int | np.integer) and 1 <= self.k <= num_classes):
+            raise ValueError(f"k is {self.k!r}; wanted 1 to the {num_classes} classes")
 
     def _train_options(self) -> TrainOptions:
         given = {name: value for name in _OPTION_NAMES if (value := getattr(self, name)) is not None}

@@ -54,33 +54,41 @@ def load_classifier(cls: type[Classifier], path: str | PathLike[str]) -> Classif
 def _classifier(cls: type[Classifier], model: Model, saved: Mapping[str, Any]) -> Classifier:
     classifier = cls(**saved["params"])
     num_columns, shape = saved["n_features_in"], model.dense.shape
+    if type(num_columns) is not int:
+        raise ValueError(f"n_features_in is {num_columns!r}; wanted a whole number")
     mean, scale = (None if saved[name] is None else np.array(saved[name], np.float64) for name in ("mean", "scale"))
     for name, values in (("mean", mean), ("scale", scale)):
         bad = values is not None and (values.shape != (num_columns,) or not np.isfinite(values).all())
         if bad or (mean is None) != (scale is None) or (scale is not None and (scale <= 0).any()):
             raise ValueError(f"{name} is not a finite number for each of {num_columns} columns, above 0 for scale")
-    form = ColumnForm(shape.dense, num_columns, mean, scale)
-    if saved["num_columns"] is None:
+    form, unseen = ColumnForm(shape.dense, num_columns, mean, scale), saved["unseen_columns"]
+    if unseen is None:
         classes = np.unique(_classes(list(model.classes.keys), np.dtype(saved["class_dtype"])))
     else:
-        classes = np.arange(saved["num_columns"])
+        classes = np.arange(len(model.classes) + len(unseen))
     fits = form.num_features == shape.num_features and saved["target_kind"] in TARGET_KINDS
-    if not fits or not set(model.classes.keys) <= set(class_keys(classes)):
+    fits &= ("indicator" in saved["target_kind"]) == isinstance(unseen, list)
+    if not fits or {*model.classes.keys, *map(str, unseen or ())} != set(class_keys(classes)):
         raise ValueError("its parts do not fit each other")
+    classifier._check_k(len(classes))
     classifier._settle(model, form, classes, saved["target_kind"], np.dtype(saved["target_dtype"]))
     classifier.n_features_in_ = num_columns
-    if saved["feature_names_in"] is not None:
-        classifier.feature_names_in_ = np.array(saved["feature_names_in"], object)
+    if (names := saved["feature_names_in"]) is not None:
+        if not isinstance(names, list) or len(names) != num_columns or not all(isinstance(one, str) for one in names):
+            raise ValueError(f"feature_names_in is not a name for each of {num_columns} columns")
+        classifier.feature_names_in_ = np.array(names, object)
     return classifier
 
 
 def _description(classifier: OwlmineClassifier) -> dict[str, Any]:
     names, form = getattr(classifier, "feature_names_in_", None), classifier._form
+    unseen = classifier.classes_[classifier.class_count_ == 0]
     return {
         "params": {name: _plain(value) for name, value in classifier.get_params(deep=False).items()},
         "n_features_in": classifier.n_features_in_,
         "feature_names_in": None if names is None else list(names),
-        "num_columns": len(classifier.classes_) if "indicator" in classifier.target_kind_ else None,
+        # Only an indicator has columns without a training point.
+        "unseen_columns": unseen.tolist() if "indicator" in classifier.target_kind_ else None,
         "class_dtype": classifier.classes_.dtype.str,
         "target_kind": classifier.target_kind_,
         "target_dtype": classifier._target_dtype.str,

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-import owlmine
 from owlmine.data.companions import write_filter
 from owlmine.data.datasets import SAMPLE, sample_folder
 from owlmine.data.features import FeaturePlan
@@ -33,6 +32,7 @@ from owlmine.rank.class_index import ClassIndex
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.queries import as_sparse
 from owlmine.rank.words import FeatureWords
+from owlmine.version import __version__
 
 _DEFAULT_SPLIT = "test"
 
@@ -96,7 +96,7 @@ def open_for_model(
 
 def _meta(points: _Points, source: Source, written: WrittenSplit) -> dict[str, Any]:
     return {
-        "written_by": f"owlmine {owlmine.__version__}",
+        "written_by": f"owlmine {__version__}",
         "source": {"format": source.format, "files": sorted(file.name for file in source.files)},
         "queries": points.plan.queries,
         "features": points.plan.num_features,

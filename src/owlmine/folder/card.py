@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import owlmine
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.record import Record
 from owlmine.recipe.options import TrainOptions
+from owlmine.version import __version__
 
 _USE = 'model = owlmine.load("this folder")\nmodel.predict(queries, k=5)'
 
@@ -19,7 +19,7 @@ def model_card(predictor: Predictor) -> str:
     lines = [
         f"# A model that retrieves among {shape.num_classes:,} classes",
         "",
-        f"Trained by owlmine {owlmine.__version__} on `{record.data}`: {predictor.classes.num_points:,} training points,"
+        f"Trained by owlmine {__version__} on `{record.data}`: {predictor.classes.num_points:,} training points,"
         f" {shape.num_features:,} {'dense' if shape.dense else 'sparse'} features, weighting"
         f" {predictor.features.weighting['kind']}. It takes {predictor.takes}.",
         "",
@@ -61,16 +61,20 @@ def _figures(record: Record) -> list[str]:
     names = list(record.figures)
     if not names:
         return []
-    last: dict[int, Mapping[str, Any]] = {}
-    for line in record.history:
-        last[line["model"]] = line
+    last = {line["model"]: line for line in record.history}
     # The whole ranks as its only model does: a line per epoch says more.
     if len(last) == 1 and record.rehearsal is None and not record.plan.get("judges", {}).get("shortlist"):
         table = _table(("epoch", "loss", *names), [_epoch(line, names) for line in record.history])
         return [*table, "", "Precision in percent, on validation points that training did not see.", "", *_best(record)]
-    rows = [[f"model {number}, last epoch", *_percent(line, names)] for number, line in last.items()]
+    best = {line["model"]: line for line in record.history if line.get("best")}
+    rows = [_member(number, best.get(number, line), line, names) for number, line in last.items()]
     rows.append(["the whole", *_percent(record.figures, names)])
     return [*_table(("", *names), rows), "", _judged_on(record), ""]
+
+
+def _member(number: int, line: Mapping[str, Any], last: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    epoch = "last epoch" if line is last else f"epoch {line['epoch']:g}"
+    return [f"model {number}, {epoch}", *_percent(line, names)]
 
 
 def _epoch(line: Mapping[str, Any], names: Sequence[str]) -> list[str]:
@@ -86,10 +90,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _best(record: Record) -> list[str]:
-    if not record.options.get("patience") or "P@1" not in record.figures:
+    """Which epoch's weights the model has, where it need not be the last. The best ones may have been lost."""
+    own = [line for line in record.history if line.get("best")]
+    if not own:
         return []
-    best = max(record.history, key=lambda line: line.get("P@1", -1.0))
-    return [f"The weights are those of epoch {best['epoch']:g}, the best of these.", ""]
+    is_best = own[0]["P@1"] == max(line["P@1"] for line in record.history)
+    return [f"The weights are those of epoch {own[0]['epoch']:g}{', the best of these' if is_best else ''}.", ""]
 
 
 def _judged_on(record: Record) -> str:

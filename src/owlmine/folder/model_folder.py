@@ -18,7 +18,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-import owlmine
 from owlmine.data.store import meta_checksum
 from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.errors import DataError, OwlmineError
@@ -29,6 +28,7 @@ from owlmine.folder.words import class_tensors, class_words, feature_tensors, fe
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.ranker import Ranker
 from owlmine.rank.record import Record
+from owlmine.version import __version__
 
 FORMAT_NAME = "owlmine-model"
 FORMAT_VERSION = 2
@@ -50,7 +50,7 @@ def save_model(folder: Path, predictor: Predictor, card: str | None = None) -> N
     config = {
         "format": FORMAT_NAME,
         "version": FORMAT_VERSION,
-        "written_by": f"owlmine {owlmine.__version__}",
+        "written_by": f"owlmine {__version__}",
         "shape": predictor.dense.shape.to_dict(),
         "num_points": predictor.classes.num_points,
         "weighting": predictor.features.weighting,

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Published constants lie between 0.4 and 2.6. Within these bounds every weight is finite.
+_LEAST, _MOST = 0.001, 100.0
+
 
 @dataclass(frozen=True)
 class PropensityConstants:
@@ -21,8 +24,9 @@ class PropensityConstants:
     b: float = 1.5
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.a) and np.isfinite(self.b) and self.a > 0 and self.b > 0):
-            raise ValueError(f"propensity constants are A = {self.a} and B = {self.b}; wanted both above 0")
+        if not (_LEAST <= self.a <= _MOST and _LEAST <= self.b <= _MOST):
+            wanted = f"wanted both above 0, from {_LEAST:g} to {_MOST:g}"
+            raise ValueError(f"propensity constants are A = {self.a} and B = {self.b}; {wanted}")
 
 
 _WIKIPEDIA = PropensityConstants(a=0.5, b=0.4)

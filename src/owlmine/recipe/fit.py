@@ -14,7 +14,7 @@ on those that were left out. Then everything is learned once more from all point
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,7 +159,7 @@ class Fit:
         """Members, joined, judges, mix, probabilities. ``mix`` where it is chosen already."""
         held_out = ValidationPart(self._data, share=plan.validation, block=plan.validation_block)
         members = [self._train_member(plan, number, stage, held_out) for number in range(plan.heads)]
-        history = [{"model": n, **line} for n, member in enumerate(members, 1) for line in member.history]
+        history = _history(members, marks_best=plan.model.patience > 0 and len(held_out) > 0)
         model = members[0].model if len(members) == 1 else join_models([member.model for member in members])
         del members  # which take as much memory as the joined model
         ranker = self._fit_ranker(model, plan, held_out, mix) if plan.judges.shortlist else Ranker()
@@ -214,7 +214,8 @@ class Fit:
         parts = []
         for batch in held_out.batches():
             self._around.check("at the judges (validation)")
-            candidates = every.candidates(training.model, Encoded.of(training.model, batch.queries), 1)
+            # Lists as long as those that probabilities are made of: what is fitted is what is served.
+            candidates = every.candidates(training.model, Encoded.of(training.model, batch.queries), DEPTH)
             parts.append(Evidence.of(candidates, batch.labels, judges, training.model.shape.num_classes))
         mix, precision = choose_mix(Evidence.joined(parts))
         self._say(f"{mix}: mean of P@1, P@3 and P@5 {precision:.2f} on validation points")
@@ -262,6 +263,15 @@ def _ranker(judges: Mapping[str, Mapping[Variant, Judge]], mix: Mix, shortlist: 
             chosen[name] = judges[name][variant]
     there = Mix({n: mix.weights[n] for n in chosen}, {n: mix.variants[n] for n in chosen})
     return Ranker(chosen, there, shortlist)
+
+
+def _history(members: Sequence[DenseFit], *, marks_best: bool) -> list[dict[str, Any]]:
+    """A line per epoch and model. ``marks_best``: the line of the epoch whose weights a model has says so."""
+    return [
+        {"model": number, **line} | ({"best": True} if marks_best and line == member.best else {})
+        for number, member in enumerate(members, 1)
+        for line in member.history
+    ]
 
 
 def known_constants(data_name: str) -> PropensityConstants:

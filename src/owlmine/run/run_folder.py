@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import owlmine
 from owlmine.data.store import Dataset
 from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
@@ -20,6 +19,7 @@ from owlmine.model import Model, load
 from owlmine.recipe.options import TrainOptions
 from owlmine.recipe.plan import Plan
 from owlmine.run.checkpoints import BestWeights, Checkpoints
+from owlmine.version import __version__
 
 MEMBERS = "members"
 """The folder of the models of an ensemble, while the run is unfinished."""
@@ -165,7 +165,7 @@ def own_folder(out: Path, command: str) -> Iterator[None]:
         check_own_folder(out, command)
         try:
             remove_unfinished(out)
-            write_text(mark_of(out, command), f"made by: owlmine {owlmine.__version__} {command}\n")
+            write_text(mark_of(out, command), f"made by: owlmine {__version__} {command}\n")
         except OSError as error:
             raise OwlmineError(f"{out}: cannot be written: {error.strerror}") from error
         yield
