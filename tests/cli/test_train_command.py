@@ -20,12 +20,12 @@ import pytest
 import owlmine
 from owlmine.data import Store, SyntheticOptions, synthesize
 from owlmine.errors import DataError, OwlmineError
-from owlmine.train import TrainOptions
+from owlmine.recipe.options import TrainOptions
 from tests.tiny_disk import tiny_disk_at
 
 from ..conftest import Command
+from ..run.runs import contents, curves_of
 from ..small_models import dense_data, run, sparse_data, text_model, text_store
-from ..train.runs import contents, curves_of
 
 SMALL = ("--recipe", "single", "--dim", "16", "--pool", "30", "--batch-size", "32", "--device", "cpu")
 
@@ -69,10 +69,10 @@ def test_signals_checkpoint_and_resume(store: Store, tmp_path: Path, owlmine_com
     chosen = (*SMALL, "--epochs", "20", *("--loss", "mined-softmax", "--top", "4", "--learn-scale", "--depth", "2"))
     whole = owlmine_command("train", store.path, "--out", tmp_path / "whole", *chosen)
     assert whole.returncode == 0, whole.stderr
-    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    record = json.loads((tmp_path / "whole" / "config.json").read_text())["record"]
     wanted = {"dim": 16, "depth": 2, "top": 4, "learn_scale": True, "loss": "mined-softmax", "epochs": 20.0}
-    assert {name: config["options"][name] for name in wanted} == wanted
-    assert config["data"]["name"] == "store"
+    assert {name: record["options"][name] for name in wanted} == wanted
+    assert record["data"] == "store"
     assert f"{16 * (store.num_features + 2 * 16 + 80):,} parameters, 80 classes" in whole.stdout
     out, resume = tmp_path / "out", ()
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
@@ -103,13 +103,10 @@ import os, sys
 from owlmine.cli import main
 from owlmine.rank.probabilities import Calibration
 
-fit, number, calls = Calibration.fit, int(sys.argv.pop(1)), int(sys.argv.pop(1))
+fit, number = Calibration.fit, int(sys.argv.pop(1))
 
 def signalled(*given):
-    global calls
-    calls -= 1
-    if calls == 0:
-        os.kill(os.getpid(), number)
+    os.kill(os.getpid(), number)
     return fit(*given)
 
 Calibration.fit = signalled
@@ -118,24 +115,31 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("recipe", "calls", "number"),
+    ("recipe", "number", "repeated"),
     [
-        ("single", 1, signal.SIGINT),
-        ("single", 1, signal.SIGTERM),
-        # Two models of a rehearsal, the rehearsal itself, and models that have no points to be calibrated on.
-        ("best", 2, signal.SIGTERM),
-        ("best", 3, signal.SIGINT),
+        (("--recipe", "single"), signal.SIGINT, False),
+        (("--recipe", "single"), signal.SIGTERM, False),
+        # Of a rehearsal, after which the models are trained from all points.
+        (("--recipe", "best", "--heads", "2"), signal.SIGINT, True),
+        (("--recipe", "best", "--heads", "2"), signal.SIGTERM, True),
+        # So many validation points that no rehearsal is needed.
+        (("--recipe", "best", "--heads", "2", "--validation", "0.8"), signal.SIGTERM, False),
     ],
+    ids=["single-SIGINT", "single-SIGTERM", "rehearsal-SIGINT", "rehearsal-SIGTERM", "ensemble-SIGTERM"],
 )
 def test_signals_while_probabilities_are_fitted(
-    store: Store, tmp_path: Path, owlmine_command: Command, recipe: str, calls: int, number: signal.Signals
+    store: Store,
+    tmp_path: Path,
+    owlmine_command: Command,
+    recipe: tuple[str, ...],
+    number: signal.Signals,
+    repeated: bool,
 ) -> None:
     """After the last step of training, which must not be lost."""
-    chosen = (*SMALL, "--epochs", "2", "--validation", "0.1", "--recipe", recipe)
-    chosen += ("--heads", "2") if recipe == "best" else ()
+    chosen = (*SMALL, "--epochs", "2", "--validation", "0.1", *recipe)
     command = ("train", str(store.path), "--out", str(tmp_path / "out"), *chosen)
     killed = subprocess.run(
-        [sys.executable, "-c", SIGNALLED, str(int(number)), str(calls), *command],
+        [sys.executable, "-c", SIGNALLED, str(int(number)), *command],
         capture_output=True,
         text=True,
         timeout=120,
@@ -144,10 +148,12 @@ def test_signals_while_probabilities_are_fitted(
     )
     assert killed.returncode == 128 + number, killed.stderr
     assert re.search("^stopped .*; go on with --resume$", one_error_line(killed.stderr))
+    assert ("rehearsal" in killed.stderr) == repeated
     assert not (tmp_path / "out" / "config.json").exists()
     done = owlmine_command(*command, "--resume")
     assert done.returncode == 0, done.stderr
-    assert "loss" not in done.stderr or recipe == "best", "no step is taken again"
+    assert "rehearsal" not in done.stderr
+    assert repeated or "loss" not in done.stderr, "no step is taken again"
     whole = owlmine_command("train", store.path, "--out", tmp_path / "whole", *chosen)
     assert whole.returncode == 0, whole.stderr
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
@@ -171,20 +177,34 @@ def test_signals_while_data_are_read(tmp_path: Path, number: signal.Signals) -> 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("recipe", "reranked"), [((), True), (("--recipe", "single"), False)], ids=["best", "single"])
-def test_the_default_recipe_is_the_best(store: Store, tmp_path: Path, recipe: tuple[str, ...], reranked: bool) -> None:
+@pytest.mark.parametrize(("recipe", "is_best"), [((), True), (("--recipe", "single"), False)], ids=["best", "single"])
+def test_the_default_recipe_is_the_best(store: Store, tmp_path: Path, recipe: tuple[str, ...], is_best: bool) -> None:
     brief = ("--dim", "8", "--epochs", "1", "--device", "cpu")
     done = run("train", store.path, "--out", tmp_path / "out", *brief, *recipe)
     assert done.exit_code == 0, done.exception
-    assert (tmp_path / "out" / "reranker.safetensors").exists() == reranked
-    assert (owlmine.load(tmp_path / "out").reranker is not None) == reranked
-    where = "In a rehearsal, on 20% of train left out" if reranked else "On validation points"
-    assert f"{where}: P@1 " in done.stdout
+    model = owlmine.load(tmp_path / "out")
+    assert set(model.ranker.judges) == ({"linear", "rarity", "neighbours"} if is_best else set())
+    assert (model.dense.shape.heads > 1) == is_best
+    where = "On validation points"
+    if is_best:
+        where = "In a rehearsal without 20% of the training points, judged on these"
+    figures = ", ".join(f"{name} {value:.2f}" for name, value in model.record.figures.items())
+    assert f"{where}: {figures}.\n" in done.stdout
+    assert list(model.record.figures) == ["P@1", "P@3", "P@5"]
     last = done.stdout.split("P@1 ")[1].splitlines()[1:]
     assert last == [
         "These points come with the training data, and new ones can be harder.",
         f"On the test split: owlmine evaluate {tmp_path / 'out'} {store.path}",
     ]
+
+
+def test_without_validation_points_there_are_no_figures(store: Store, tmp_path: Path) -> None:
+    chosen = ("--dim", "8", "--epochs", "1", "--device", "cpu", "--validation", "0")
+    done = run("train", store.path, "--out", tmp_path / "out", *chosen)
+    assert done.exit_code == 0, done.exception
+    assert "P@1" not in done.stdout
+    assert "points" not in done.stdout.replace(str(tmp_path), "")
+    assert owlmine.load(tmp_path / "out").record.calibration is None
 
 
 @pytest.fixture
@@ -276,18 +296,46 @@ def test_a_bad_folder_is_told_before_data_are_read(tmp_path: Path) -> None:
     assert str(done.exception) == f"{tmp_path}: already exists"
 
 
-def test_help_is_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    shown = run("train", "--help").stdout
-    panels = re.findall(r"^╭─ ([\w ]+) ─", shown, re.MULTILINE)
-    assert panels == ["Arguments", "Options", "Loss and mining", "Steps", "Model", "Run", "Reading files"]
+PANELS = ["Arguments", "Options", "Model", "Loss and mining", "Steps", "Run"]
+
+
+def shown_help(option: str) -> tuple[dict[str, str], str]:
+    """The text of each panel, and all of it."""
+    shown = run("train", option).stdout
     assert max(map(len, shown.splitlines())) <= 100
-    by_panel = dict(zip(panels, re.split(r"^╭─.*$", shown, flags=re.MULTILINE)[1:], strict=True))
-    for field in fields(TrainOptions):
-        flag = f"--{field.name.replace('_', '-')} "
-        assert [name for name, text in by_panel.items() if flag in text] == [field.metadata["group"]], flag
+    panels = re.findall(r"^╭─ ([\w ]+) ─", shown, re.MULTILINE)
+    texts = re.split(r"^╭─.*$", shown, flags=re.MULTILINE)[1:]
+    return dict(zip(panels, texts, strict=True)), shown
+
+
+def leaves() -> Iterator[tuple[str, Any]]:
+    """Single options with the panel of each."""
+    for group in fields(TrainOptions):
+        for leaf in fields(getattr(TrainOptions(), group.name)):
+            yield group.metadata["group"], leaf
+
+
+def test_help_of_all_options_is_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    by_panel, shown = shown_help("--help-all")
+    assert list(by_panel) == [*PANELS, "Reading files"]
+    for panel, leaf in leaves():
+        flag = f"--{leaf.name.replace('_', '-')} "
+        assert [name for name, text in by_panel.items() if flag in text] == [panel], flag
     assert "--out" in by_panel["Options"]
     assert "'.[tensorboard]'" in shown, "help is no markup"
+
+
+def test_help_shows_the_options_that_people_use_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    by_panel, _ = shown_help("--help")
+    assert list(by_panel) == PANELS
+    for panel, leaf in leaves():
+        flag = f"--{leaf.name.replace('_', '-')} "
+        wanted = [panel] if leaf.metadata["common"] else []
+        assert [name for name, text in by_panel.items() if flag in text] == wanted, flag
+    for flag in ("--out", "--resume", "--help-all"):
+        assert flag in by_panel["Options"]
 
 
 def test_tensorboard_is_missing(store: Store, tmp_path: Path, owlmine_command: Command) -> None:

@@ -38,7 +38,7 @@ from owlmine.metrics import precision_at_k, recall_at_k
 from owlmine.model import load
 from owlmine.recipe.options import TrainOptions
 from owlmine.run import Stopped
-from owlmine.run.run_folder import binding_options, working_in
+from owlmine.run.run_folder import working_in
 from tests.compare.conftest import Heard
 from tests.compare.pages import parsed
 from tests.compare.test_files import HOSTILE
@@ -290,7 +290,7 @@ def earlier(small_folder: Path, tmp_path: Path) -> tuple[DemoFolder, Store]:
         pass
     run = home.path / "top-1"
     (run / "checkpoints").mkdir(parents=True)
-    record = {"options": binding_options(TrainOptions()), "plan": {}, "data": store.meta["checksum"]}
+    record = {"options": TrainOptions().binding(), "plan": {}, "data": store.meta["checksum"]}
     (run / "run.json").write_text(json.dumps(record))
     for name in ("config.json", "weights.safetensors", "checkpoints/step-0000000001.json"):
         (run / name).write_text("something")

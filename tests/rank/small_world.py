@@ -91,7 +91,7 @@ def world(
             num_points,
         ),
         FeatureWords(
-            {"kind": "none"}, StringTable.of(words), (np.stack(queries) > 0).sum(axis=0).astype(np.int64), None, None
+            {"kind": "none"}, StringTable.of(words), (np.stack(queries) > 0).sum(axis=0).astype(np.int64), None
         ),
         JudgeSizes(
             shortlist=SHORTLIST,

@@ -80,7 +80,7 @@ def some_predictor(
             offsets_K,
         ),
         ClassWords(keys, StringTable.of(f"Class {key}" for key in keys), COUNTS[:num_classes], 100),
-        FeatureWords({"kind": "none"}, None, None, None, None),
+        FeatureWords({"kind": "none"}, None, None, None),
         Record("some data", None, calibration=calibration),
     )
 
@@ -92,7 +92,7 @@ def dense_predictor() -> Predictor:
         Retriever.new(ModelShape(9, 3, dense=True, dim=6), seed=0),
         Ranker(),
         ClassWords(keys, keys, np.ones(3, np.int64), 3),
-        FeatureWords({"kind": "none"}, None, None, None, None),
+        FeatureWords({"kind": "none"}, None, None, None),
         Record("vectors", None),
     )
 

@@ -163,7 +163,7 @@ def test_without_validation_points_the_usual_mix_counts(store: Store, monkeypatc
     assert predictor.record.figures == {}
     assert predictor.record.rehearsal is None
     assert [message for message in messages if "validation" in message] == [
-        "the usual mix, as there are no validation points to choose by"
+        f"{default_mix()}: the usual mix, as there are no validation points to choose by"
     ]
 
 

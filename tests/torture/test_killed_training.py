@@ -18,9 +18,9 @@ KILLS = int(os.environ.get("OWLMINE_TORTURE_KILLS", "5"))
 
 @pytest.mark.parametrize("recipe", ["single", "best"])
 def test_killed_runs_end_like_undisturbed_ones(tmp_path: Path, recipe: str) -> None:
+    options = ("--kills", str(KILLS), "--recipe", recipe, "--seed", "1", "--folder", str(tmp_path / "runs"))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.torture.killed_runs"]
-        + ["--kills", str(KILLS), "--recipe", recipe, "--seed", "1", "--folder", str(tmp_path / "runs")],
+        [sys.executable, "-m", "tests.torture.killed_runs", *options],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

@@ -69,7 +69,7 @@ def _print_figures(shown: Terminal, model: Model) -> None:
     points = "On validation points"
     if record.rehearsal is not None:
         points = f"In a rehearsal without {record.rehearsal:.0%} of the training points, judged on these"
-    shown.print(f"{points}: {figures}.")
+    shown.print(f"{points}: {figures}.", soft_wrap=True)
     shown.print("These points come with the training data, and new ones can be harder.")
 
 

@@ -31,7 +31,6 @@ from owlmine.files import write_text
 from owlmine.model import Model
 from owlmine.recipe.options import TrainOptions
 from owlmine.run import Stopped, train
-from owlmine.run.run_folder import binding_options
 from owlmine.version import __version__
 
 RunRecord = dict[str, Any]
@@ -104,7 +103,7 @@ class Runs:
         """Changes with the options, the data, the version, and whether the test split is scored."""
         facts = {
             "purpose": job.purpose,
-            "options": binding_options(job.options),
+            "options": job.options.binding(),
             "data": self._store.meta["checksum"],
             "version": __version__,
         }
@@ -123,7 +122,7 @@ class Runs:
             "setting": None if job.setting is None else asdict(job.setting),
             "finite": model is not None,
             "machine": machine(choose_device(options.run.device)),
-            "options": binding_options(options),
+            "options": options.binding(),
         }
         if model is None:
             return record | _nothing(job, time.monotonic() - began)

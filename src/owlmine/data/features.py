@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from owlmine.data.arrays import StringTable
 from owlmine.data.class_keys import NumberCounts
 from owlmine.data.formats.block import PointReader
 from owlmine.data.ingest import RawSplit
@@ -200,10 +201,18 @@ def stored_tfidf(store: Dataset) -> TfIdf | None:
 
 def stored_vectoriser(store: Dataset) -> TextVectoriser | None:
     """What turns a new text into a row of this store's features; None where the features did not come from text."""
-    text = store.meta["weighting"].get("text")
+    return text_vectoriser(
+        store.meta["weighting"], store.vocabulary, store.array("weighting.frequencies"), stored_tfidf(store)
+    )
+
+
+def text_vectoriser(
+    weighting: Mapping[str, Any], vocabulary: StringTable | None, frequencies: Int64 | None, tfidf: TfIdf | None
+) -> TextVectoriser | None:
+    """The same from its parts."""
+    text = weighting.get("text")
     if text is None:
         return None
-    tokens = None if store.vocabulary is None else list(store.vocabulary)
-    frequencies = store.array("weighting.frequencies")
     assert frequencies is not None
-    return TextVectoriser(TokenOptions(text["ngrams"], text["hash_bits"]), tokens, stored_tfidf(store), frequencies > 0)
+    tokens = None if vocabulary is None else list(vocabulary)
+    return TextVectoriser(TokenOptions(text["ngrams"], text["hash_bits"]), tokens, tfidf, frequencies > 0)

@@ -165,7 +165,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return sparse.csr_matrix((ones, np.sort(ids, axis=1).ravel(), offsets), shape=(len(ids), len(self.classes_)))
 
     def predict_top(self, X: Any, k: int = 5) -> NDArray[Any]:
-        """The ``k`` best classes of each point [N, k], best first."""
+        """The ``k`` best classes of each point [N, k], best first; all where there are fewer."""
         return self.predict_top_with_scores(X, k)[0]
 
     def predict_top_with_scores(self, X: Any, k: int = 5) -> tuple[NDArray[Any], NDArray[np.float32]]:

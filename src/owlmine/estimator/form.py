@@ -172,6 +172,9 @@ def _as_indicator(rows: list[Any]) -> NDArray[Any] | None:
 
 
 def _lists(y: Any) -> Targets:
+    for number, row in enumerate(y):
+        if not isinstance(row, _NESTED):
+            raise ValueError(f"row {number} of y is {row!r}; wanted a list of labels, as in other rows")
     labels = read_labels(y, "y")
     for kinds in (str, int | np.integer | np.bool_):
         if all(isinstance(label, kinds) for label in labels.flat):

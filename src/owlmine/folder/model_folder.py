@@ -143,8 +143,9 @@ def _damage(path: Path, config: dict[str, Any], checksum_of: Callable[[Path], st
         found = f"checksums of {', '.join(checksums or ()) or 'no file'}"
         yield DataError(config_file, found=found, wanted=f"one each of {', '.join(_FILES)}")
         return
-    if set(config) != {*_FIELDS, "sha256", "checksum"}:
-        yield DataError(config_file, found=f"the fields {', '.join(config)}", wanted=", ".join(sorted(_FIELDS)))
+    if changed := sorted(set(config) ^ {*_FIELDS, "sha256", "checksum"}):
+        found = f"content that cannot be read (fields missing or unknown: {', '.join(changed)})"
+        yield DataError(config_file, found=found, wanted="an unharmed model folder")
         return
     for name in _FILES:
         file = path / f"{name}.safetensors"

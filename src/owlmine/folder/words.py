@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from owlmine.data.arrays import StringTable
-from owlmine.data.text import TextVectoriser, TfIdf, TokenOptions
+from owlmine.data.text import TfIdf, TokenOptions
 from owlmine.dense.retriever import ModelShape
 from owlmine.rank.words import ClassWords, FeatureWords
 
@@ -60,19 +60,16 @@ def feature_words(tensors: Mapping[str, Tensor], weighting: dict[str, Any], shap
         raise ValueError("features of texts or counts; config.json tells of dense vectors")
     frequencies = _counts("frequencies", tensors, shape.num_features) if wanted else None
     vocabulary = _string_table("vocabulary", tensors, shape.num_features) if has_words else None
-    tfidf = vectoriser = None
+    tfidf = None
     if frequencies is not None and kind == "tfidf":
         documents = _whole("documents", weighting["documents"], max(int(frequencies.max()), 1), 2**63 - 1)
         tfidf = TfIdf(frequencies, documents, _whole("df_offset", weighting["df_offset"], 0, 1))
     if options is not None:
-        assert frequencies is not None
-        tokens = None if vocabulary is None else list(vocabulary)
-        if tokens is not None and len(set(tokens)) < len(tokens):
+        if vocabulary is not None and len(set(vocabulary)) < len(vocabulary):
             raise ValueError("a word stands twice in the vocabulary")
-        if tokens is None and shape.num_features != 2**options.hash_bits:
+        if vocabulary is None and shape.num_features != 2**options.hash_bits:
             raise ValueError(f"{options.hash_bits} hash bits; config.json tells of {shape}")
-        vectoriser = TextVectoriser(options, tokens, tfidf, frequencies > 0)
-    return FeatureWords(weighting, vocabulary, frequencies, vectoriser, tfidf)
+    return FeatureWords(weighting, vocabulary, frequencies, tfidf)
 
 
 def _parts(name: str) -> list[str]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from owlmine.data.rows import Float32, Int64, SparseRows, concatenate, offsets_from_counts
 from owlmine.options import option
@@ -85,33 +86,32 @@ class MinedPairs:
     def of(cls, ranked_NS: NDArray[Any], labels: SparseRows, *, num_classes: int) -> MinedPairs:
         """A pair (class, point) for each label, 1, and for each class of a shortlist that is no label, -1.
 
-        Ids below 0 are empty places. Holds about four arrays of int64, as long as there are labels and places.
+        Ids below 0 are empty places.
         """
         _check_pairs_of(ranked_NS, labels, num_classes)
-        num_points = len(ranked_NS)
-        # One number per pair, in the order that is wanted; a label comes before the same pair from a shortlist.
-        keys_P = np.concatenate(
-            [
-                (np.asarray(labels.indices, np.int64) * num_points + labels.row_ids) * 2,
-                _shortlist_keys(ranked_NS) * 2 + 1,
-            ]
-        )
-        keys_P.sort()
-        is_first_P = np.ones(len(keys_P), np.bool_)
-        np.not_equal(keys_P[1:] >> 1, keys_P[:-1] >> 1, out=is_first_P[1:])
-        keys_P = keys_P[is_first_P]
-        targets_P = np.where(keys_P & 1, np.int8(-1), np.int8(1))
-        keys_P >>= 1
-        offsets_K1 = np.searchsorted(keys_P, np.arange(num_classes + 1, dtype=np.int64) * num_points)
-        keys_P %= max(num_points, 1)
-        return cls(offsets_K1.astype(np.int64), keys_P.astype(np.int32), targets_P)
+        # Row by row, labels before the shortlist. Turned round, the points of a class ascend, and where a class stands
+        # twice for a point its label comes first.
+        is_place_NS = ranked_NS >= 0
+        offsets_N1 = offsets_from_counts(labels.counts + is_place_NS.sum(axis=1))
+        ids_P, targets_P = np.empty(offsets_N1[-1], np.int32), np.full(offsets_N1[-1], -1, np.int8)
+        is_label_P = _first_of_rows(offsets_N1, labels.counts)
+        ids_P[is_label_P], targets_P[is_label_P] = labels.indices, 1
+        ids_P[~is_label_P] = ranked_NS[is_place_NS]
+        by_class = csr_matrix((targets_P, ids_P, offsets_N1), shape=(len(ranked_NS), num_classes)).tocsc()
+        points_P, offsets_K1 = by_class.indices, by_class.indptr
+        is_first_P = np.ones(len(points_P), np.bool_)
+        np.not_equal(points_P[1:], points_P[:-1], out=is_first_P[1:])
+        is_first_P[offsets_K1[:-1][offsets_K1[:-1] < len(points_P)]] = True
+        num_dropped_K1 = np.searchsorted(np.flatnonzero(~is_first_P), offsets_K1)
+        return cls(offsets_K1 - num_dropped_K1, points_P[is_first_P], by_class.data[is_first_P])
 
 
-def _shortlist_keys(ranked_NS: NDArray[Any]) -> Int64:
-    is_place_NS = ranked_NS >= 0
-    keys: Int64 = ranked_NS[is_place_NS].astype(np.int64) * len(ranked_NS)
-    keys += np.repeat(np.arange(len(ranked_NS)), is_place_NS.sum(axis=1))
-    return keys
+def _first_of_rows(offsets_N1: Int64, counts_N: Int64) -> NDArray[np.bool_]:
+    """[P] whether an entry is among the first so many of its row."""
+    rises = np.zeros(offsets_N1[-1] + 1, np.int8)
+    np.add.at(rises, offsets_N1[:-1], 1)
+    np.add.at(rises, offsets_N1[:-1] + counts_N, -1)
+    return np.cumsum(rises[:-1], dtype=np.int8) > 0
 
 
 def _check_pairs_of(ranked_NS: NDArray[Any], labels: SparseRows, num_classes: int) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from owlmine.data.arrays import StringTable
-from owlmine.data.features import FeaturePlan, stored_tfidf, stored_vectoriser
+from owlmine.data.features import FeaturePlan, stored_tfidf, text_vectoriser
 from owlmine.data.ingest import holds_counts
 from owlmine.data.rows import SparseRows
 from owlmine.data.store import Dataset
@@ -48,7 +49,6 @@ class FeatureWords:
     weighting: dict[str, Any]
     vocabulary: StringTable | None
     frequencies: NDArray[np.int64] | None
-    vectoriser: TextVectoriser | None
     tfidf: TfIdf | None
 
     @classmethod
@@ -57,13 +57,20 @@ class FeatureWords:
             data.meta["weighting"],
             data.vocabulary,
             data.array("weighting.frequencies"),
-            stored_vectoriser(data),
             stored_tfidf(data),
         )
 
     @property
     def from_text(self) -> bool:
-        return self.vectoriser is not None
+        return self.weighting.get("text") is not None
+
+    @cached_property
+    def vectoriser(self) -> TextVectoriser | None:
+        """What turns a new text into a row of features; None where the features did not come from text.
+
+        It is made when the first text comes: training does not need it.
+        """
+        return text_vectoriser(self.weighting, self.vocabulary, self.frequencies, self.tfidf)
 
     def weigh(self, rows: SparseRows, *, num_features: int) -> SparseRows:
         """Sparse vectors as training weighted them."""

@@ -198,7 +198,7 @@ class Fit:
             return self._choose_ranker(training, held_out)
         if mix is None:
             mix = default_mix()
-            self._say("the usual mix, as there are no validation points to choose by")
+            self._say(f"{mix}: the usual mix, as there are no validation points to choose by")
         forms = {name: JUDGES[name].fit(training, variant) for name, variant in mix.variants.items()}
         return _ranker(forms, mix, plan.judges.shortlist)
 
@@ -243,7 +243,7 @@ class Fit:
         record = Record(
             data=self._name,
             checksum=self._data.meta["checksum"],
-            options=self._options.to_dict(),
+            options=self._options.binding(),
             plan=self._plan.to_dict(),
             history=tuple(choice.history),
             figures=choice.figures,

@@ -186,6 +186,10 @@ class TrainOptions:
         """Single options by name."""
         return {name: value for group in fields(self) for name, value in asdict(getattr(self, group.name)).items()}
 
+    def binding(self) -> dict[str, Any]:
+        """The options that a model depends on. Whether somebody watches a run is none of them."""
+        return {name: value for name, value in self.to_dict().items() if name not in _WATCHING}
+
     def with_(self, **changes: Any) -> Self:
         """The same but for some single options."""
         return self.of(**(self.to_dict() | changes))
@@ -196,6 +200,7 @@ class TrainOptions:
         return cls.of(**options)
 
 
+_WATCHING = ("tensorboard", "checkpoint_minutes")
 _GROUPS: dict[str, Any] = {"model": ModelOptions, "loss": LossOptions, "steps": StepOptions, "run": RunOptions}
 
 

@@ -25,18 +25,11 @@ MEMBERS = "members"
 """The folder of the models of an ensemble, while the run is unfinished."""
 METRICS = "metrics.jsonl"
 _REHEARSAL = "rehearsal"
-# Whether somebody watches a run may change when it is resumed.
-_FREE_OPTIONS = ("tensorboard", "checkpoint_minutes")
-
-
-def binding_options(options: TrainOptions) -> dict[str, Any]:
-    """Every option that a run is bound to."""
-    return {name: value for name, value in options.to_dict().items() if name not in _FREE_OPTIONS}
 
 
 def run_description(data: Dataset, options: TrainOptions, plan: Plan) -> str:
     """What ``run.json`` says: a run can be resumed with the same and nothing else."""
-    record = {"options": binding_options(options), "plan": plan.to_dict(), "data": data.meta["checksum"]}
+    record = {"options": options.binding(), "plan": plan.to_dict(), "data": data.meta["checksum"]}
     return json.dumps(record, indent=1) + "\n"
 
 
@@ -52,7 +45,7 @@ def differences(out: Path, data: Dataset, options: TrainOptions, plan: Plan | No
         before, plan_before, checksum = dict(record["options"]), dict(record["plan"]), record["data"]
     except (OSError, ValueError, TypeError, KeyError):
         return ["run.json cannot be read"]
-    found = _changes(binding_options(options), before)
+    found = _changes(options.binding(), before)
     if checksum != data.meta["checksum"]:
         found.append("the data are others")
     if not found and plan is not None:  # the same options may mean another plan on another machine

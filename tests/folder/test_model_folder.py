@@ -1,4 +1,4 @@
-"""The model on disk: the same predictions when loaded, harm noticed, no code inside."""
+"""The model on disk: the same answers when loaded, damage noticed, no code inside."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import json
 import os
 import shutil
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 import owlmine
 from owlmine import files
 from owlmine.data import Store, SyntheticOptions, convert, synthesize
 from owlmine.errors import DataError, OwlmineError
-from owlmine.model.folder import verify_model
-from owlmine.model.predictor import Predictor
-from owlmine.train import TrainOptions, train
+from owlmine.folder.model_folder import verify_model
+from owlmine.recipe.options import TrainOptions
+from owlmine.run import train
 
 from ..conftest import Command
 from ..sealed import seal
 
-OPTIONS = TrainOptions(recipe="single", dim=8, pool=10, epochs=1.0, batch_size=40, device="cpu")
-FILES = {"README.md", "classes.safetensors", "config.json", "features.safetensors", "weights.safetensors"}
+OPTIONS = TrainOptions.of(recipe="single", dim=8, pool=10, epochs=1.0, batch_size=40, device="cpu")
+PARTS = ("weights", "classes", "features", "ranker")
+FILES = {"README.md", "config.json", *(f"{name}.safetensors" for name in PARTS)}
 
 
 @pytest.fixture(scope="module")
@@ -36,30 +35,32 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, Path]:
+def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[owlmine.Model, Path]:
     out = tmp_path_factory.mktemp("model") / "out"
     return train(store, out, OPTIONS), out
 
 
 @pytest.fixture
-def copy(trained: tuple[Predictor, Path], tmp_path: Path) -> Path:
+def copy(trained: tuple[owlmine.Model, Path], tmp_path: Path) -> Path:
     return shutil.copytree(trained[1], tmp_path / "copy")
 
 
-def test_loaded_model_gives_the_same_answers(store: Store, trained: tuple[Predictor, Path]) -> None:
-    predictor, out = trained
+def test_loaded_model_gives_the_same_answers(store: Store, trained: tuple[owlmine.Model, Path]) -> None:
+    model, out = trained
     loaded = owlmine.load(out)
     rows = store["test"].batch(np.arange(40)).queries
-    for own, other in zip(predictor.top(rows, 5), loaded.top(rows, 5), strict=True):
-        assert own.tobytes() == other.tobytes()
-    assert loaded.predict(rows, k=3) == predictor.predict(rows, k=3)
+    own, other = model.predict_batch(rows, 5), loaded.predict_batch(rows, 5)
+    for name in ("ids_Nk", "scores_Nk", "probabilities_Nk"):
+        assert getattr(own, name).tobytes() == getattr(other, name).tobytes(), name
+    assert loaded.predict(rows, k=3) == model.predict(rows, k=3)
+    assert loaded.record == model.record
     assert list(loaded.classes.keys) == [str(c) for c in range(30)]
     assert loaded.classes.counts.tolist() == store.class_counts.tolist()
     assert loaded.classes.num_points == 200
     loaded.check_fits(store)
 
 
-def test_what_the_folder_holds(trained: tuple[Predictor, Path]) -> None:
+def test_what_the_folder_holds(trained: tuple[owlmine.Model, Path]) -> None:
     _, out = trained
     assert {file.name for file in out.iterdir()} == FILES | {"metrics.jsonl", "run.json"}
     assert verify_model(out) == []
@@ -68,60 +69,20 @@ def test_what_the_folder_holds(trained: tuple[Predictor, Path]) -> None:
         assert b"\x80\x04" not in file.read_bytes()[:64]
     card = (out / "README.md").read_text()
     assert card.startswith("# A model that retrieves among 30 classes")
-    assert "200 train, 40 test points" in card
+    assert "`store`: 200 training points" in card
     assert "dim = 8" in card
     assert "| epoch | loss | P@1 | P@3 | P@5 |" in card
     assert 'owlmine.load("this folder")' in card
 
 
-def test_files_can_be_read_by_everybody_who_may(trained: tuple[Predictor, Path]) -> None:
+def test_files_can_be_read_by_everybody_who_may(trained: tuple[owlmine.Model, Path]) -> None:
     _, out = trained
     (out.parent / "plain").write_text("")
     usual = (out.parent / "plain").stat().st_mode
     assert {file.stat().st_mode for file in out.iterdir()} == {usual}
 
 
-def test_our_tensor_files_are_safetensors(tmp_path: Path) -> None:
-    """Every type and odd shape, read by the package; and the package's files read by us."""
-    from owlmine.model.whole_files import TensorFile, write_tensors
-
-    tensors = {
-        "bytes": torch.arange(5, dtype=torch.uint8),
-        "flags": torch.tensor([True, False, True]),
-        "wide": torch.arange(7, dtype=torch.int64).reshape(7, 1),
-        "double": torch.randn(2, 3, dtype=torch.float64),
-        "single": torch.randn(3, 0, 2),
-        "half": torch.randn(3).half(),
-        "brain": torch.randn(3).bfloat16(),
-        "ints": torch.arange(3, dtype=torch.int32),
-        "number": torch.tensor(2.5),
-        "turned": torch.randn(4, 3).T,
-    }
-    write_tensors(tmp_path / "ours", tensors)
-    theirs = load_file(tmp_path / "ours")
-    assert set(theirs) == set(tensors)
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "theirs")
-    for file in (TensorFile(tmp_path / "ours"), TensorFile(tmp_path / "theirs")):
-        for name, tensor in tensors.items():
-            for read in (theirs[name], file.read(name)):
-                assert read.dtype == tensor.dtype
-                assert torch.equal(read, tensor)
-    assert [file.name for file in sorted(tmp_path.iterdir())] == ["ours", "theirs"]
-
-
-def test_tensors_larger_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from owlmine.model import whole_files
-
-    monkeypatch.setattr(whole_files, "_BLOCK_BYTES", 100)
-    tensor, place = torch.randn(123, 7), torch.zeros(123, 7)
-    whole_files.write_tensors(tmp_path / "file", {"t": tensor})
-    whole_files.TensorFile(tmp_path / "file").read_into("t", place)
-    assert torch.equal(place, tensor)
-    with pytest.raises(ValueError, match=r"t is F32 of shape \[123, 7\]; wanted F32 of shape \[7, 123\]"):
-        whole_files.TensorFile(tmp_path / "file").read_into("t", torch.zeros(7, 123))
-
-
-@pytest.mark.parametrize("name", ["weights", "classes", "features"])
+@pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize("place", [3, -1])
 def test_flipped_bytes_are_found(copy: Path, name: str, place: int) -> None:
     file = copy / f"{name}.safetensors"
@@ -145,7 +106,7 @@ def test_changed_config_and_missing_files_are_found(copy: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["weights", "classes", "features"])
+@pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize("kept", [0, 0.5, None])
 @pytest.mark.parametrize("sealed", [False, True])
 def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None, sealed: bool) -> None:
@@ -164,7 +125,9 @@ def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None, sea
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"version": 2}, "found model version 2; wanted version 1"),
+        ({"version": 1}, "found model version 1, written by owlmine .*; wanted version 2; train the model again"),
+        ({"version": 3}, "found model version 3, .*; wanted version 2; load the model with a newer owlmine"),
+        ({"version": None}, "found model version None, .*; wanted version 2; train the model again"),
         ({"format": "other"}, 'wanted "format": "owlmine-model"'),
         ({"shape": {"num_features": 99, "num_classes": 30, "dim": 8}}, "wanted an unharmed model folder"),
         ({"shape": {"num_features": 100, "num_classes": 31, "dim": 8}}, "wanted an unharmed model folder"),
@@ -183,13 +146,41 @@ def test_config_that_does_not_fit(copy: Path, change: dict[str, object], told: s
         owlmine.load(copy)
 
 
-@pytest.mark.parametrize("missing", ["shape", "num_points", "weighting"])
+@pytest.mark.parametrize("missing", ["written_by", "shape", "num_points", "weighting", "ranker", "record"])
 def test_config_without_a_part(copy: Path, missing: str) -> None:
     config = json.loads((copy / "config.json").read_text())
     del config[missing]
     (copy / "config.json").write_text(json.dumps(config))
     seal(copy)
-    with pytest.raises(DataError, match=f"cannot be read .*{missing}"):
+    with pytest.raises(DataError, match=f"config.json: .*cannot be read .*: {missing}\\)"):
+        owlmine.load(copy)
+
+
+def test_config_with_a_part_too_many(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"reranker": {}}))
+    seal(copy)
+    with pytest.raises(DataError, match=r"config.json: .*cannot be read .*: reranker\)"):
+        owlmine.load(copy)
+
+
+@pytest.mark.parametrize("part", ["record", "ranker"])
+def test_parts_that_make_no_sense_are_refused(copy: Path, part: str) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    config[part]["wings"] = 2
+    (copy / "config.json").write_text(json.dumps(config))
+    seal(copy)
+    file = {"record": "config.json", "ranker": "ranker.safetensors"}[part]
+    with pytest.raises(DataError, match=f"{file}: found content that cannot be read .*wings"):
+        owlmine.load(copy)
+
+
+def test_a_calibration_by_more_classes_than_there_are_is_refused(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    config["record"]["calibration"]["depth"] = 31
+    (copy / "config.json").write_text(json.dumps(config))
+    seal(copy)
+    with pytest.raises(DataError, match=r"config.json: .*a calibration by the 31 best classes; there are 30"):
         owlmine.load(copy)
 
 
@@ -197,6 +188,9 @@ def test_no_model_at_all(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(OwlmineError, match="wanted a model folder"):
             owlmine.load(folder)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(DataError, match=r"found an unfinished run; wanted a finished model \(go on with"):
+        owlmine.load(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(DataError, match="not JSON"):
         owlmine.load(tmp_path)
@@ -213,13 +207,14 @@ def test_text_models_take_text(tmp_path: Path) -> None:
         )
     )
     store = convert(folder, tmp_path / "store")
-    options = TrainOptions(dim=16, pool=2, epochs=3.0, batch_size=10, device="cpu", validation=0.0)
+    options = TrainOptions.of(dim=16, pool=2, epochs=3.0, batch_size=10, device="cpu", validation=0.0)
     trained = train(store, tmp_path / "out", options)
     loaded = owlmine.load(tmp_path / "out")
     for model in (trained, loaded):
         answers = model.predict(["a new wheel for my engine", "plum"], k=1)
         assert [row[0].name for row in answers] == ["kind 1", "kind 0"]
     assert loaded.predict(words, k=3) == trained.predict(words, k=3)
+    assert list(loaded.ranker.judges) == list(trained.ranker.judges) == ["linear"]
 
 
 def test_numbers_that_are_not_finite_are_refused_where_checksums_fit(copy: Path) -> None:
@@ -235,8 +230,8 @@ def test_numbers_that_are_not_finite_are_refused_where_checksums_fit(copy: Path)
 
 
 def test_a_table_of_another_seed_is_refused(store: Store, copy: Path, tmp_path: Path) -> None:
-    train(store, tmp_path / "other", replace(OPTIONS, seed=5))
-    for name in ("weights", "classes", "features"):
+    train(store, tmp_path / "other", OPTIONS.with_(seed=5))
+    for name in PARTS:
         shutil.copyfile(tmp_path / "other" / f"{name}.safetensors", copy / f"{name}.safetensors")
     # Words of classes and features are the same; what was learned is not.
     with pytest.raises(DataError, match=r"weights.safetensors: found a checksum"):
@@ -245,9 +240,13 @@ def test_a_table_of_another_seed_is_refused(store: Store, copy: Path, tmp_path: 
     owlmine.load(copy)
 
 
-def test_a_file_that_the_record_does_not_mention_is_refused(copy: Path) -> None:
-    shutil.copyfile(copy / "weights.safetensors", copy / "reranker.safetensors")
-    with pytest.raises(DataError, match=r"reranker.safetensors: found a file that config.json does not mention"):
+@pytest.mark.parametrize("change", [{"reranker": "0"}, {"ranker": None}], ids=["one too many", "one too few"])
+def test_checksums_of_other_files_are_refused(copy: Path, change: dict[str, str | None]) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    config["sha256"] = {name: value for name, value in (config["sha256"] | change).items() if value is not None}
+    (copy / "config.json").write_text(json.dumps(config))
+    seal(copy)
+    with pytest.raises(DataError, match=r"config.json: found checksums of .*; wanted one each of .*, ranker"):
         owlmine.load(copy)
 
 
