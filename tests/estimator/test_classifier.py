@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from owlmine.estimator.form import read_targets
 from owlmine.recipe.options import TrainOptions
 
 from ..answers import ROUNDING
+from ..sealed import seal
 from ..small_models import sparse_model
 
 
@@ -157,6 +160,14 @@ def test_the_model_is_that_of_fit(make: Any) -> None:
     labels, scores = fitted.predict_top_with_scores(X, k=3)
     np.testing.assert_array_equal(labels, np.array(list(model.classes.keys), int)[batch.ids_Nk])
     np.testing.assert_array_equal(scores, batch.scores_Nk)
+
+
+def test_counts_are_taken_as_they_are() -> None:
+    """As everywhere in scikit-learn; ``owlmine.fit`` weighs them by TF-IDF."""
+    X, y = sparse_points()
+    fitted = quick(kind="linear", loss="bowl").fit(X.ceil(), y)
+    assert fitted.model_.features.weighting["kind"] == "none"
+    assert not np.array_equal(fitted.decision_function(X.ceil() * 2), fitted.decision_function(X.ceil()))
 
 
 def test_sparse_columns_have_judges_and_dense_ones_have_none() -> None:
@@ -438,6 +449,50 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
         OwlmineClassifier.load(sparse_model())
     with pytest.raises(DataError):
         OwlmineClassifier.load(tmp_path / "nowhere")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an indicator with a column that has no training point."""
+    X, Y = several_labels()
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    quick(k=2).fit(X, np.insert(Y, 3, 0, axis=1)).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"feature_names_in": "a name"}, "feature_names_in is not a name for each of 20 columns"),
+        ({"feature_names_in": ["a"] * 19}, "feature_names_in is not a name for each of 20 columns"),
+        ({"feature_names_in": [1] * 20}, "feature_names_in is not a name for each of 20 columns"),
+        ({"n_features_in": 20.0}, "n_features_in is 20.0; wanted a whole number"),
+        ({"n_features_in": 21}, "mean is not a finite number for each of 21 columns"),
+        ({"mean": [float("nan")] * 20}, "mean is not a finite number for each of 20 columns"),
+        ({"scale": [0.0] * 20}, "above 0 for scale"),
+        ({"scale": None}, "mean is not a finite number"),
+        ({"mean": None, "scale": None}, "its parts do not fit each other"),
+        ({"target_kind": "single"}, "its parts do not fit each other"),
+        ({"target_kind": "sums"}, "its parts do not fit each other"),
+        ({"unseen_columns": []}, "its parts do not fit each other"),
+        ({"unseen_columns": [4]}, "its parts do not fit each other"),
+        ({"unseen_columns": [3, 3]}, "its parts do not fit each other"),
+        ({"unseen_columns": 2**40}, "TypeError"),
+        ({"unseen_columns": None}, "its parts do not fit each other"),
+        ({"target_dtype": "wings"}, "TypeError"),
+        ({"params": {"wings": 2}}, "TypeError"),
+        ({"params": {"k": 9}}, "k is 9; wanted 1 to the 8 classes"),
+    ],
+    ids=str,
+)
+def test_damaged_classifiers_are_refused(saved: Path, change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(saved, tmp_path / "copy")
+    config = json.loads((folder / "config.json").read_text())
+    config["record"]["estimator"] |= change
+    (folder / "config.json").write_text(json.dumps(config))
+    seal(folder)
+    with pytest.raises(DataError, match=f"config.json: found a classifier that cannot be read .*{message}"):
+        OwlmineClassifier.load(folder)
 
 
 def test_named_parameters_are_training_options() -> None:

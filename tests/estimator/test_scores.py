@@ -72,9 +72,10 @@ def test_probabilities_of_several_labels_are_those_of_the_calibration(rows: list
 
 
 @pytest.mark.parametrize("probabilities", [exclusive_probabilities, marginal_probabilities])
-def test_blocks_change_nothing(probabilities: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_change_nothing_but_rounding(probabilities: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = np.random.default_rng(0).normal(size=(50, EXAMPLE.depth + 4))
     wanted = probabilities(EXAMPLE, scores)
     monkeypatch.setattr(module, "_BLOCK_ROWS", 7)
-    np.testing.assert_array_equal(probabilities(EXAMPLE, scores), wanted)
+    # A row takes as many steps as the slowest of its block.
+    np.testing.assert_allclose(probabilities(EXAMPLE, scores), wanted, rtol=1e-11)
     assert probabilities(EXAMPLE, scores[:0]).shape == (0, scores.shape[1])

@@ -205,7 +205,7 @@ def edit_header(file: Path, chance: random.Random) -> None:
 def edit_record(file: Path, chance: random.Random) -> None:
     config = json.loads(file.read_text())
     parts = [(config, name) for name in config if name != "record"]
-    # What a run tells of itself is shown by nobody who answers.
+    # Answers do not depend on what the record says about its run.
     parts += [(config["record"], name) for name in config["record"] if name not in ("history", "options", "plan")]
     tree, name = chance.choice(parts)
     if isinstance(tree[name], dict | list) and tree[name] and chance.random() < 0.8:

@@ -87,6 +87,7 @@ class NameJudgement:
 
 
 def _last_match(judge: NameJudge, examples: SparseRows) -> Float32:
-    ids_Nn = judge.suggest(examples, SUGGESTED)
+    cosines_Nn, ids_Nn = judge.lists.nearest(examples, None, SUGGESTED)
+    ids_Nn = np.where(cosines_Nn > 0, ids_Nn, -1)
     last_N: Float32 = judge.weights.scores(examples, ids_Nn).min(axis=1, initial=np.inf)
     return last_N

@@ -3,7 +3,7 @@
 # The order of registration is the order in which judges are fitted and their scores are added.
 from owlmine.rank.linear import LinearJudge  # isort: skip
 from owlmine.rank.rarity import RarityJudge  # isort: skip
-from owlmine.rank.neighbours import NeighbourJudge  # isort: skip
+from owlmine.rank.neighbours import NeighbourJudge, VectorNeighbourJudge  # isort: skip
 from owlmine.rank.names import NameJudge  # isort: skip
 from owlmine.rank.candidates import Candidates, Encoded, find_candidates
 from owlmine.rank.judge import JUDGES, Judge, JudgeSizes, Training, register
@@ -24,6 +24,7 @@ __all__ = [
     "Ranker",
     "RarityJudge",
     "Training",
+    "VectorNeighbourJudge",
     "choose_mix",
     "default_mix",
     "find_candidates",

@@ -1,15 +1,17 @@
 """Candidates: the classes of each query that judges look at.
 
-They are the best classes of the dense model and, behind those, the classes whose names the query suggests: a dense
-model does not list a class that it has hardly seen. A query is encoded once; whoever needs its vector finds it here.
+They are the best classes of the dense model and, after those, classes that judges suggest: those whose names appear in
+the query, and the labels of the nearest training points. A dense model does not list a class that it has hardly seen.
+A query is encoded once; whoever needs its vector finds it here.
 
 Shapes: N queries, K classes, S places of a list, n places for suggested classes, D dimension, E places that are filled.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,16 +24,18 @@ from owlmine.dense.retriever import Retriever
 from owlmine.mining import hardest
 
 SUGGESTED = 20
-"""Places for classes that names suggest."""
+"""Places for the classes that one judge suggests."""
 
 _BLOCK_NUMBERS = 1 << 24
 
 
 @runtime_checkable
 class Suggests(Protocol):
-    """Something that knows classes which belong on a list, whatever the dense model says."""
+    """A judge that knows classes which belong on a list, whatever the dense model says."""
 
-    def suggest(self, queries: SparseRows, count: int) -> Int64:
+    name: ClassVar[str]
+
+    def suggest(self, encoded: Encoded, count: int) -> Int64:
         """Ids [N, n] of at most ``count`` classes; -1 in places that stay empty."""
 
 
@@ -41,6 +45,13 @@ class Encoded:
 
     queries: SparseRows | NDArray[np.float32]
     vectors_ND: Tensor
+    lookups: dict[Any, Any] = field(default_factory=dict)
+    """What a judge has looked up for these queries, so that it need not do so twice."""
+
+    @property
+    def sparse_queries(self) -> SparseRows:
+        assert isinstance(self.queries, SparseRows)
+        return self.queries
 
     @classmethod
     def of(cls, model: Retriever, queries: SparseRows | NDArray[np.float32]) -> Encoded:
@@ -62,12 +73,13 @@ class Candidates:
     """The best dense score of any class that training knew, on the list or not; where no judge suggests classes, of
     those on the list."""
     num_listed: int
-    """The first places are those of the dense model; suggested classes come behind them."""
+    """The first places are those of the dense model."""
+    suggested: tuple[str, ...] = ()
+    """The judges whose suggestions come after them, ``SUGGESTED`` places each."""
 
     @property
     def sparse_queries(self) -> SparseRows:
-        assert isinstance(self.encoded.queries, SparseRows)
-        return self.encoded.queries
+        return self.encoded.sparse_queries
 
     @property
     def lookup_ids(self) -> Int64:
@@ -81,10 +93,10 @@ def find_candidates(
     count: int,
     *,
     among: Int64 | None = None,
-    suggestions: Suggests | None = None,
+    suggesters: Sequence[Suggests] = (),
     num_trained: int | None = None,
 ) -> Candidates:
-    """The ``count`` best classes of each query, and what is suggested.
+    """The ``count`` best classes of each query, and what judges suggest.
 
     ``among``: ids to choose from, ascending. ``num_trained``: classes that training knew, where others were added
     behind them.
@@ -94,20 +106,22 @@ def find_candidates(
     scores, places = hardest(encoded.vectors_ND, table, count)
     dense_NS: Float32 = scores.float().cpu().numpy()
     ids_NS: Int64 = (places if chosen is None else chosen[places]).cpu().numpy()
-    if suggestions is None or (among is None and num_trained is None):
+    if not suggesters or (among is None and num_trained is None):
         best_N: Float32 = dense_NS.max(axis=1, initial=-np.inf)
     else:
         # How much names count depends on the best of all trained classes, whoever is on the list.
         scores, _ = hardest(encoded.vectors_ND, model.classes.weight[:num_trained], 1)
         best_N = scores[:, 0].float().cpu().numpy()
     candidates = Candidates(encoded, ids_NS, dense_NS, best_N, count)
-    return candidates if suggestions is None else _with_suggested(model, candidates, suggestions, among)
+    for suggester in suggesters:
+        candidates = _with_suggested(model, candidates, suggester, among)
+    return candidates
 
 
-def _with_suggested(model: Retriever, candidates: Candidates, suggestions: Suggests, among: Int64 | None) -> Candidates:
+def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggests, among: Int64 | None) -> Candidates:
     """Places stay empty whose class is on the list already, or is not ``among`` those asked for."""
     ids_NS = candidates.ids_NS
-    suggested_Nn = suggestions.suggest(candidates.sparse_queries, SUGGESTED)
+    suggested_Nn = _as_places(suggester.suggest(candidates.encoded, SUGGESTED))
     unwanted_Nn = np.zeros(suggested_Nn.shape, np.bool_)
     for place, column_N in enumerate(suggested_Nn.T):
         unwanted_Nn[:, place] = (column_N[:, None] == ids_NS).any(axis=1)
@@ -125,7 +139,13 @@ def _with_suggested(model: Retriever, candidates: Candidates, suggestions: Sugge
         np.concatenate([candidates.dense_NS, dense_Nn], axis=1),
         candidates.best_N,
         candidates.num_listed,
+        (*candidates.suggested, suggester.name),
     )
+
+
+def _as_places(ids_Nn: Int64) -> Int64:
+    """With empty places up to ``SUGGESTED``, so that every judge has as many."""
+    return np.pad(ids_Nn, ((0, 0), (0, SUGGESTED - ids_Nn.shape[1])), constant_values=-1)
 
 
 def _products(vectors_ND: Tensor, table_KD: Tensor, rows_E: Int64, ids_E: Int64) -> Float32:

@@ -18,7 +18,7 @@ Shapes: N validation points, S places of a list of candidates, J scores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -116,7 +116,9 @@ class Evidence:
     """Which places hold a label."""
     scores: Mapping[str, Mapping[Variant, Float32]]
     num_listed: int
-    """The first places are those of the dense model, others hold suggested classes."""
+    """The first places are those of the dense model."""
+    suggested: tuple[str, ...] = ()
+    """The judges whose suggestions come after them."""
 
     @classmethod
     def of(
@@ -125,7 +127,7 @@ class Evidence:
         depth = candidates.ids_NS.shape[1]
         hits_NS = find_hits(candidates.ids_NS, labels, depth=depth, num_classes=num_classes).mask(depth)
         scores = {name: JUDGES[name].scores_of_all(forms, candidates) for name, forms in judges.items()}
-        return cls(candidates.dense_NS, hits_NS, scores, candidates.num_listed)
+        return cls(candidates.dense_NS, hits_NS, scores, candidates.num_listed, candidates.suggested)
 
     @classmethod
     def joined(cls, parts: Sequence[Evidence]) -> Evidence:
@@ -140,20 +142,11 @@ class Evidence:
             np.concatenate([part.hits_NS for part in parts]),
             scores,
             first.num_listed,
+            first.suggested,
         )
 
     def __len__(self) -> int:
         return len(self.dense_NS)
-
-    def without(self, judge: str) -> Evidence:
-        """As if that judge, which suggests classes, did not exist."""
-        places = (slice(None), slice(self.num_listed))
-        scores = {
-            name: {variant: scores_NS[places] for variant, scores_NS in forms.items()}
-            for name, forms in self.scores.items()
-            if name != judge
-        }
-        return Evidence(self.dense_NS[places], self.hits_NS[places], scores, self.num_listed)
 
     def precision(self, mix: Mix) -> float:
         """The mean of P@1, P@3 and P@5 in percent, as many as there are places for."""
@@ -175,22 +168,27 @@ class Evidence:
         return Mix(weights, {name: variants[name] for name in names}), loss
 
 
-def choose_mix(evidence: Evidence) -> tuple[Mix, float]:
-    """The best mix, and the mean of its P@1, P@3 and P@5.
+Gather = Callable[[Collection[str]], Evidence]
+"""The evidence where only these judges are there: those that suggest classes make the lists longer."""
 
-    First those who suggest classes, then the form of judges that always count, then judges that must help: whichever
+
+def choose_mix(gather: Gather, judges: Collection[str]) -> tuple[Mix, float]:
+    """The best mix of some of these judges, and the mean of its P@1, P@3 and P@5.
+
+    First those that suggest classes, then the form of judges that always count, then judges that must help: whichever
     makes the loss smallest. All weights are fitted anew each time. Where points are many, weights then move on for as
     long as precision rises.
     """
-    suggesting = [name for name in evidence.scores if hasattr(JUDGES[name], "suggest")]
+    evidence = gather(judges)
     always = {n: _usual_form(evidence, n) for n in evidence.scores if not JUDGES[n].must_help}
-    for name in suggesting:
-        with_it = {**always, name: _usual_form(evidence, name)}
-        if not _is_better(evidence.fit_weights(with_it)[1], evidence.fit_weights(always)[1]):
-            return choose_mix(evidence.without(name))
-    chosen = always | {name: _usual_form(evidence, name) for name in suggesting}
+    chosen = dict(always)
+    for name in evidence.suggested:
+        with_it = {**chosen, name: _usual_form(evidence, name)}
+        if not _is_better(evidence.fit_weights(with_it)[1], evidence.fit_weights(chosen)[1]):
+            return choose_mix(gather, [other for other in judges if other != name])
+        chosen = with_it
     mix, loss = evidence.fit_weights(chosen)
-    for name in always:
+    for name in chosen:
         if len(evidence.scores[name]) > 1:
             mix, loss = min((evidence.fit_weights(chosen | {name: v}) for v in evidence.scores[name]), key=_loss)
             chosen = dict(mix.variants)
@@ -200,10 +198,10 @@ def choose_mix(evidence: Evidence) -> tuple[Mix, float]:
         best = min((evidence.fit_weights(chosen | {name: variant}) for variant in forms), key=_loss)
         if _is_better(best[1], loss):
             (mix, loss), chosen = best, dict(best[0].variants)
-    for name in suggesting:
+    for name in evidence.suggested:
         if not mix.weights[name]:
-            # It helped beside other forms alone, and its classes are not to be on the list.
-            return choose_mix(evidence.without(name))
+            # It helped with other forms alone, and its classes are not to be on the list.
+            return choose_mix(gather, [other for other in judges if other != name])
     precision = evidence.precision(mix)
     return _climb(evidence, mix, precision) if len(evidence) >= _POINTS_TO_CLIMB else (mix, precision)
 

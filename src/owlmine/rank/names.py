@@ -25,7 +25,7 @@ from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.retriever import ModelShape
-from owlmine.rank.candidates import Candidates
+from owlmine.rank.candidates import Candidates, Encoded
 from owlmine.rank.judge import Training, Variant, check_settings, register
 from owlmine.rank.points import SparsePoints
 from owlmine.rank.sparse_weights import SparseWeights
@@ -119,9 +119,9 @@ class NameJudge:
         doubts_N1: Float32 = (1 - dense_N[:, None]).clip(0, 1).astype(np.float32)
         return doubts_N1 * self.weights.scores(queries, ids_NS)
 
-    def suggest(self, queries: SparseRows, count: int) -> Int64:
+    def suggest(self, encoded: Encoded, count: int) -> Int64:
         """The ids [N, n] of the classes that match best, n = min(count, K); -1 where no further one does at all."""
-        cosines_Nn, ids_Nn = self.lists.nearest(queries, None, count)
+        cosines_Nn, ids_Nn = self.lists.nearest(encoded.sparse_queries, None, count)
         return np.where(cosines_Nn > 0, ids_Nn, -1)
 
     def __bool__(self) -> bool:

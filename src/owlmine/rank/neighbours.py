@@ -1,6 +1,7 @@
-"""The judge of nearest neighbours: the training points nearest to a query vote for their labels.
+"""The judges of nearest neighbours: the training points nearest to a query vote for their labels, and suggest them.
 
-Neither the dense model nor linear classifiers remember single points.
+Neither the dense model nor linear classifiers remember single points. Points are near by their features, or by the
+vectors that the dense model gives them.
 
 Shapes: N queries, S places of a shortlist, n neighbours, E labels of all neighbours.
 """
@@ -16,26 +17,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from owlmine.data.rows import Float32, SparseRows, gather_rows
+from owlmine.data.rows import Float32, Int64, SparseRows, gather_rows
 from owlmine.dense.retriever import ModelShape
-from owlmine.rank.candidates import Candidates
+from owlmine.rank.candidates import Candidates, Encoded
 from owlmine.rank.judge import Training, Variant, check_settings, register
 from owlmine.rank.points import DensePoints, SparsePoints, as_arrays, as_tensors, checked_rows, first_head
 
 Points = DensePoints | SparsePoints
 # By which cosines are raised before they become shares of the vote.
 _POWERS = (2.0, 4.0, 16.0)
+_POWER_OF_SUGGESTIONS = 4.0
 # Powers that no cosine overflows with.
 _HIGHEST_POWER = 100.0
 # Vectors of training points beyond this are not tried.
 _MOST_VECTOR_BYTES = 4 << 30
-_KINDS: dict[str, type[DensePoints] | type[SparsePoints]] = {"dense": DensePoints, "sparse": SparsePoints}
 
 
 @register
 @dataclass(frozen=True, eq=False)
 class NeighbourJudge:
-    """votes of class c = Σ s_i^power [c is a label of i] / Σ s_i^power over the ``count`` points nearest to the query.
+    """Points are near by their features.
+
+    votes of class c = Σ s_i^power [c is a label of i] / Σ s_i^power over the ``count`` points nearest to the query.
 
     s is the cosine of the two as ``points`` sees them, 0 where it is below.
     """
@@ -45,6 +48,8 @@ class NeighbourJudge:
     must_help: ClassVar[bool] = True
     is_default: ClassVar[bool] = False
     default_variant: ClassVar[Variant] = None
+    kind: ClassVar[str] = "sparse"
+    """As ``JudgeSizes.neighbour_kinds`` calls it."""
 
     points: Points
     labels: SparseRows
@@ -65,44 +70,50 @@ class NeighbourJudge:
         if not 0 < self.power <= _HIGHEST_POWER:
             raise ValueError(f"the power of neighbours is {self.power!r}; wanted above 0, at most {_HIGHEST_POWER:g}")
 
-    @property
-    def kind(self) -> str:
-        return next(kind for kind, points in _KINDS.items() if isinstance(self.points, points))
-
     @classmethod
     def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
-        """Forms by the kind of neighbours, and by how much the nearest of them count more than others."""
-        forms: dict[Variant, Self] = {}
-        count, num_classes = training.sizes.neighbours, training.model.shape.num_classes
-        for kind in training.sizes.neighbour_kinds if count else ():
-            powers = {f"{kind}, power {power:g}": power for power in _POWERS}
-            wanted = powers if chosen is None else {v: power for v, power in powers.items() if v == chosen}
-            # What was chosen on somewhat fewer points is not given up for the sake of a few more.
-            if not wanted or (chosen is None and not _may_vote(training, kind)):
-                continue
-            points = _points(training, kind)
-            for variant, power in wanted.items():
-                forms[variant] = cls(points, training.labels, count, power, num_classes)
-        return forms
+        """Forms by how much the nearest points count more than others."""
+        sizes, powers = training.sizes, {f"power {power:g}": power for power in _POWERS}
+        wanted = powers if chosen is None else {v: power for v, power in powers.items() if v == chosen}
+        # What was chosen on somewhat fewer points is not given up for the sake of a few more.
+        may_vote = chosen is not None or cls._may_vote(training)
+        if not sizes.neighbours or cls.kind not in sizes.neighbour_kinds or not wanted or not may_vote:
+            return {}
+        points, num_classes = cls._points_of(training), training.model.shape.num_classes
+        return {v: cls(points, training.labels, sizes.neighbours, power, num_classes) for v, power in wanted.items()}
 
     @classmethod
     def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        """Neighbours of a kind are looked up once."""
-        nearest: dict[str, tuple[Float32, NDArray[np.int64]]] = {}
-        scores = {}
-        for variant, judge in forms.items():
-            if judge.kind not in nearest:
-                nearest[judge.kind] = judge.nearest(candidates)
-            scores[variant] = judge.votes_of(*nearest[judge.kind], candidates.ids_NS)
-        return scores
+        return {variant: judge.scores(candidates) for variant, judge in forms.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
         """Votes in [0, 1]; 0 where the id is below 0, an empty place."""
-        return self.votes_of(*self.nearest(candidates), candidates.ids_NS)
+        return self.votes_of(*self.nearest(candidates.encoded), candidates.ids_NS)
 
-    def nearest(self, candidates: Candidates) -> tuple[Float32, NDArray[np.int64]]:
-        """Cosines and numbers [N, n] of the training points nearest to each query."""
-        return self.points.nearest(candidates.sparse_queries, candidates.encoded.vectors_ND, self.count)
+    def nearest(self, encoded: Encoded) -> tuple[Float32, NDArray[np.int64]]:
+        """Cosines and numbers [N, n] of the training points nearest to each query, which are looked up once."""
+        lookup = (self.points, self.count)
+        if lookup not in encoded.lookups:
+            encoded.lookups[lookup] = self.points.nearest(encoded.sparse_queries, encoded.vectors_ND, self.count)
+        nearest: tuple[Float32, NDArray[np.int64]] = encoded.lookups[lookup]
+        return nearest
+
+    def suggest(self, encoded: Encoded, count: int) -> Int64:
+        """The ids [N, n] of the classes with the most votes, n = min(count, K); -1 where no further one has any.
+
+        They do not depend on the power, so that all forms suggest the same.
+        """
+        cosines_Nn, points_Nn = self.nearest(encoded)
+        rows_V, ids_V, votes_V = self._votes(cosines_Nn, points_Nn, _POWER_OF_SUGGESTIONS)
+        order_V = np.lexsort((ids_V, -votes_V, rows_V))
+        order_V = order_V[votes_V[order_V] > 0]
+        rows_V, ids_V = rows_V[order_V], ids_V[order_V]
+        starts_N = np.searchsorted(rows_V, np.arange(len(encoded)))
+        places_V = np.arange(len(rows_V)) - starts_N[rows_V]
+        suggested_Nn = np.full((len(encoded), min(count, self.num_classes)), -1, np.int64)
+        is_in_V = places_V < suggested_Nn.shape[1]
+        suggested_Nn[rows_V[is_in_V], places_V[is_in_V]] = ids_V[is_in_V]
+        return suggested_Nn
 
     def with_classes(self, num_new: int) -> Self:
         del num_new  # no training point has a new class among its labels
@@ -113,36 +124,43 @@ class NeighbourJudge:
 
     def votes_of(self, cosines_Nn: Float32, points_Nn: NDArray[np.int64], ids_NS: NDArray[Any]) -> Float32:
         """[N, S] votes of these neighbours for classes."""
-        shares_Nn = np.maximum(cosines_Nn, 0.0).astype(np.float64) ** self.power
+        rows_V, ids_V, votes_V = self._votes(cosines_Nn, points_Nn, self.power)
+        if not len(votes_V):
+            return np.zeros(ids_NS.shape, np.float32)
+        keys_V = rows_V * self.num_classes + ids_V
+        ids_NS = np.asarray(ids_NS, np.int64)
+        wanted_NS = np.arange(len(ids_NS))[:, None] * self.num_classes + ids_NS
+        found_NS = np.searchsorted(keys_V, wanted_NS).clip(max=len(keys_V) - 1)
+        # A class that was added later has an id beyond those that points can have as label.
+        is_voted_NS = (keys_V[found_NS] == wanted_NS) & (ids_NS >= 0) & (ids_NS < self.num_classes)
+        return np.where(is_voted_NS, votes_V[found_NS], 0.0).astype(np.float32)
+
+    def _votes(
+        self, cosines_Nn: Float32, points_Nn: NDArray[np.int64], power: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Query, class and votes [V] of all pairs that have any, by query and class."""
+        shares_Nn = np.maximum(cosines_Nn, 0.0).astype(np.float64) ** power
         shares_Nn /= np.maximum(shares_Nn.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         offsets, positions_E = gather_rows(self.labels.offsets, points_Nn.ravel())
         counts = np.diff(offsets)
         rows_E = np.repeat(np.repeat(np.arange(len(points_Nn)), points_Nn.shape[1]), counts)
         keys_E = rows_E * self.num_classes + self.labels.indices[positions_E]
         # A label of several neighbours has all of their shares.
-        voted, places_E = np.unique(keys_E, return_inverse=True)
-        if not len(voted):
-            return np.zeros(ids_NS.shape, np.float32)
-        sums = np.bincount(places_E, np.repeat(shares_Nn.ravel(), counts), minlength=len(voted))
-        ids_NS = np.asarray(ids_NS, np.int64)
-        wanted_NS = np.arange(len(ids_NS))[:, None] * self.num_classes + ids_NS
-        found_NS = np.searchsorted(voted, wanted_NS).clip(max=len(voted) - 1)
-        # A class that was added later has an id beyond those that points can have as label.
-        is_voted_NS = (voted[found_NS] == wanted_NS) & (ids_NS >= 0) & (ids_NS < self.num_classes)
-        return np.where(is_voted_NS, sums[found_NS], 0.0).astype(np.float32)
+        keys_V, places_E = np.unique(keys_E, return_inverse=True)
+        votes_V = np.bincount(places_E, np.repeat(shares_Nn.ravel(), counts), minlength=len(keys_V))
+        rows_V, ids_V = np.divmod(keys_V, self.num_classes)
+        return rows_V, ids_V, votes_V.astype(np.float64, copy=False)
 
     def tensors(self) -> dict[str, Tensor]:
         labels = as_tensors({"label_offsets": self.labels.offsets, "labels": self.labels.indices})
         return labels | {f"points.{name}": tensor for name, tensor in self.points.tensors().items()}
 
     def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "count": self.count, "power": self.power, "num_classes": self.num_classes}
+        return {"count": self.count, "power": self.power, "num_classes": self.num_classes}
 
     @classmethod
     def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], shape: ModelShape) -> Self:
-        check_settings(settings, {"kind": str, "count": int, "power": float, "num_classes": int})
-        if settings["kind"] not in _KINDS:
-            raise ValueError(f"neighbours of the kind {settings['kind']!r}; wanted one of {', '.join(_KINDS)}")
+        check_settings(settings, {"count": int, "power": float, "num_classes": int})
         prefix = "points."
         points = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         labels = as_arrays(
@@ -150,7 +168,7 @@ class NeighbourJudge:
             {"label_offsets": torch.int64, "labels": torch.int32},
         )
         judge = cls(
-            _KINDS[settings["kind"]].from_tensors(points),
+            cls._points_from(points),
             SparseRows(labels["label_offsets"], labels["labels"], None),
             settings["count"],
             settings["power"],
@@ -160,35 +178,62 @@ class NeighbourJudge:
         return judge
 
     def _check_fits(self, shape: ModelShape) -> None:
-        if isinstance(self.points, DensePoints):
-            width, wanted = self.points.vectors_PW.shape[1], shape.dim // shape.heads
-            fits = shape.kind == "embedding" and width == wanted
-        else:
-            width, wanted = self.points.num_features, shape.num_features
-            fits = width == wanted
-        if not fits or shape.dense:
-            raise ValueError(
-                f"{self.kind} neighbours of width {width}; wanted {wanted}, for a model of the shape {shape}"
-            )
+        width, wanted = self._widths(shape)
+        if width != wanted or shape.dense:
+            raise ValueError(f"{self.name} of width {width}; wanted {wanted}, for a model of the shape {shape}")
         if self.num_classes > shape.num_classes:
-            raise ValueError(f"neighbours have {self.num_classes} classes; wanted {shape.num_classes} at most")
+            raise ValueError(f"{self.name} have {self.num_classes} classes; wanted {shape.num_classes} at most")
 
+    # What depends on the kind of points.
 
-def _may_vote(training: Training, kind: str) -> bool:
-    """Whether points of this kind are there, and not too many."""
-    shape = training.model.shape
-    num_bytes = 2 * len(training.queries) * shape.dim // shape.heads
-    return kind == "sparse" or (shape.kind == "embedding" and num_bytes <= _MOST_VECTOR_BYTES)
+    @classmethod
+    def _may_vote(cls, training: Training) -> bool:
+        """Whether points of this kind are there, and not too many."""
+        return True
 
-
-def _points(training: Training, kind: str) -> Points:
-    model = training.model
-    if kind == "sparse":
+    @classmethod
+    def _points_of(cls, training: Training) -> Points:
         training.message("training points by their features, for neighbours that vote")
-        return SparsePoints.of(training.queries, num_features=model.shape.num_features)
-    width = model.shape.dim // model.shape.heads
-    training.message("training points by their vectors, for neighbours that vote")
-    vectors_PW = torch.empty(len(training.queries), width, dtype=torch.bfloat16, device=model.device)
-    for block in training.blocks("vectors of training points"):
-        vectors_PW[block] = first_head(training.encode(block), width).to(torch.bfloat16)
-    return DensePoints(vectors_PW).on(model.device)
+        return SparsePoints.of(training.queries, num_features=training.model.shape.num_features)
+
+    @classmethod
+    def _points_from(cls, tensors: Mapping[str, Tensor]) -> Points:
+        return SparsePoints.from_tensors(tensors)
+
+    def _widths(self, shape: ModelShape) -> tuple[int, int]:
+        """That of the points, and that of the model."""
+        assert isinstance(self.points, SparsePoints)
+        return self.points.num_features, shape.num_features
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class VectorNeighbourJudge(NeighbourJudge):
+    """The same with points that are near by their vectors."""
+
+    name: ClassVar[str] = "vector_neighbours"
+    kind: ClassVar[str] = "dense"
+
+    @classmethod
+    def _may_vote(cls, training: Training) -> bool:
+        shape = training.model.shape
+        num_bytes = 2 * len(training.queries) * shape.dim // shape.heads
+        return shape.kind == "embedding" and num_bytes <= _MOST_VECTOR_BYTES
+
+    @classmethod
+    def _points_of(cls, training: Training) -> Points:
+        model = training.model
+        width = model.shape.dim // model.shape.heads
+        training.message("training points by their vectors, for neighbours that vote")
+        vectors_PW = torch.empty(len(training.queries), width, dtype=torch.bfloat16, device=model.device)
+        for block in training.blocks("vectors of training points"):
+            vectors_PW[block] = first_head(training.encode(block), width).to(torch.bfloat16)
+        return DensePoints(vectors_PW).on(model.device)
+
+    @classmethod
+    def _points_from(cls, tensors: Mapping[str, Tensor]) -> Points:
+        return DensePoints.from_tensors(tensors)
+
+    def _widths(self, shape: ModelShape) -> tuple[int, int]:
+        assert isinstance(self.points, DensePoints)
+        return self.points.vectors_PW.shape[1], shape.dim // shape.heads if shape.kind == "embedding" else 0

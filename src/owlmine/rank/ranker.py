@@ -63,14 +63,14 @@ class Ranker:
             encoded,
             min(max(k, self.shortlist), available),
             among=among,
-            suggestions=self.suggestions,
+            suggesters=self.suggesters,
             num_trained=self.num_trained,
         )
 
     @property
-    def suggestions(self) -> Suggests | None:
-        """The judge that adds classes to lists, if there is one."""
-        return next((judge for judge in self.judges.values() if isinstance(judge, Suggests)), None)
+    def suggesters(self) -> tuple[Suggests, ...]:
+        """The judges that add classes to lists."""
+        return tuple(judge for judge in self.judges.values() if isinstance(judge, Suggests))
 
     def scores(self, candidates: Candidates) -> Float32:
         """[N, S] final scores; -inf in empty places, and no finite number where float32 cannot hold it."""

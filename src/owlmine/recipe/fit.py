@@ -14,7 +14,7 @@ on those that were left out. Then everything is learned once more from all point
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,18 +206,25 @@ class Fit:
         """Every form of every judge is tried on the validation points."""
         judges = {name: judge.fit(training, None) for name, judge in JUDGES.items()}
         judges = {name: forms for name, forms in judges.items() if forms}
-        every = Ranker(
-            {name: next(iter(forms.values())) for name, forms in judges.items()},
-            Mix(dict.fromkeys(judges, 0.0), {name: next(iter(forms)) for name, forms in judges.items()}),
-            training.sizes.shortlist,
-        )
-        parts = []
-        for batch in held_out.batches():
-            self._around.check("at the judges (validation)")
-            # Lists as long as those that probabilities are made of: what is fitted is what is served.
-            candidates = every.candidates(training.model, Encoded.of(training.model, batch.queries), DEPTH)
-            parts.append(Evidence.of(candidates, batch.labels, judges, training.model.shape.num_classes))
-        mix, precision = choose_mix(Evidence.joined(parts))
+        encoded = [(Encoded.of(training.model, batch.queries), batch.labels) for batch in held_out.batches()]
+
+        def gather(names: Collection[str]) -> Evidence:
+            some = {name: forms for name, forms in judges.items() if name in names}
+            usual = {name: next(iter(forms)) for name, forms in some.items()}
+            every = Ranker(
+                {name: some[name][variant] for name, variant in usual.items()},
+                Mix(dict.fromkeys(usual, 0.0), usual),
+                training.sizes.shortlist,
+            )
+            parts = []
+            for queries, labels in encoded:
+                self._around.check("at the judges (validation)")
+                # Lists as long as those of answers with probabilities: the order fitted is the order served.
+                candidates = every.candidates(training.model, queries, DEPTH)
+                parts.append(Evidence.of(candidates, labels, some, training.model.shape.num_classes))
+            return Evidence.joined(parts)
+
+        mix, precision = choose_mix(gather, judges)
         self._say(f"{mix}: mean of P@1, P@3 and P@5 {precision:.2f} on validation points")
         return _ranker(judges, mix, training.sizes.shortlist)
 
