@@ -1,15 +1,15 @@
-"""The best recipe beside the tools people use, on the same matrices.
+"""The best recipe compared with popular tools, on the same matrices.
 
     python benchmarks/accuracy.py DATASET [--data-root FOLDER] [--device auto|cpu|cuda] [--seeds 3] [--tools omikuji]
                                           [--again] [--without-names] [--work FOLDER] [--option name=value]
 
 Runs ``owlmine train`` with its defaults, once for each seed, and the tools of --tools, each in an environment of its
 own. Evaluates all of them on the test split and prints one table. Results are stored as they come (ours in
-results/accuracy/, those of the tools in results/paper/) and are not made twice without --again. Rows belong together
-where the SHA-256 of their matrices is the same. The recipe sees one thing that is not in the matrices: the names of
-classes, where queries are texts. --without-names trains without them, for a second row. With
-``--again --device cpu --tools omikuji`` times can be compared: one run on one machine. --option is for experiments,
-whose results are printed and not stored.
+results/accuracy/, those of the tools in results/paper/), and runs are not repeated without --again. Rows belong
+together if the SHA-256 of their matrices is the same. The recipe sees one thing that is not in the matrices: class
+names, if queries are texts. --without-names trains without them, for a second row. With ``--again --device cpu --tools
+omikuji`` times can be compared: one run on one machine. --option is for experiments, whose results are printed and not
+stored.
 """
 
 from __future__ import annotations
@@ -168,11 +168,11 @@ def _mark(results: list[Result]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", choices=DATASETS)
-    parser.add_argument("--data-root", type=Path, help="the folder that holds a folder per dataset")
+    parser.add_argument("--data-root", type=Path, help="folder with one subfolder per dataset")
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--seeds", type=int, default=3, help="trainings of the recipe")
     parser.add_argument("--tools", default="", help="tools to run before the table, separated by commas")
-    parser.add_argument("--again", action="store_true", help="run even what is stored")
+    parser.add_argument("--again", action="store_true", help="run again even if the result is stored")
     parser.add_argument("--without-names", action="store_true", help="train without the names of classes")
     parser.add_argument("--work", type=Path, help="for environments and matrices of the tools; default: the cache")
     parser.add_argument("--option", default="", help="options of training to try, as name=value, separated by spaces")

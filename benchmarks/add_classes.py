@@ -1,4 +1,4 @@
-"""How well classes are found that were added without training, and what that costs the others.
+"""How well classes added without training are found, and what that costs the others.
 
     python benchmarks/add_classes.py STORE [--judge test|dev] [--seed 0] [--examples 5] [--work FOLDER] [--name NAME]
                                            [--recipe single|best] [--option name=value ...]
@@ -6,8 +6,8 @@
 A tenth of the classes are held out, of those with at least one training point more than there are examples and with a
 point in the split to judge on. One model is trained without them: their labels leave train, and so do points that have
 no label left. They are then added from a few of their training points. Two more models are trained: on everything, and
-on everything but the labels of held-out classes beyond those few.
-Choices were made with ``--judge dev --seed 1``; the stored results are of ``--judge test --seed 0``.
+on everything but the labels of held-out classes beyond those few. Choices were made with ``--judge dev --seed 1``; the
+stored results are from ``--judge test --seed 0``.
 
 Of new classes: R@1 and R@5 of their labels over points that have some, and the mean over classes of the share of their
 labels that are found. Of old ones: P@1, 3 and 5 over points without a new label. And P of all labels over all points.

@@ -1,4 +1,4 @@
-"""A training step on the CPU beside plain PyTorch: points per second at N = 256, B = 8,192, top 1, and for growing K.
+"""A CPU training step compared with plain PyTorch: points per second at N = 256, B = 8,192, top 1, for growing K.
 
     python benchmarks/cpu_step.py [--steps 15]
 

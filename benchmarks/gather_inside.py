@@ -1,10 +1,10 @@
-"""A pool's class rows gathered before the product, as we do it, beside rows read by their ids inside the product.
+"""Gathering a pool's class rows before the product, as we do, compared with reading them by id inside the product.
 
     PYTHONPATH=src python benchmarks/gather_inside.py
 
 Both ways from a table in float32 and from one in bfloat16; the way inside with the best of a few tilings. Each result
-is compared with plain PyTorch first. Times are of recorded CUDA graphs, as steps of training are: launched one by one,
-two kernels would be charged with the host's time for two launches. Writes results/gather_inside.json.
+is compared with plain PyTorch first. Times are of CUDA graphs, as in training steps: launched one by one, two kernels
+would also be charged the host's time for two launches. Writes results/gather_inside.json.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels, steps and epochs on a CUDA GPU: checked against float64, then timed beside plain PyTorch.
+"""Kernels, steps and epochs on a CUDA GPU: checked against float64, then timed against plain PyTorch.
 
     PYTHONPATH=src python benchmarks/gpu.py [--store STORE] [--only check,kernels,step,chunks,epoch,all-classes,memory]
 
@@ -130,7 +130,7 @@ def time_all_classes(table: Table) -> None:
             limit=limit,
             **gpu_counts.dense_products(N, num_classes, D, passes=2, table_bytes=gpu_counts.BFLOAT16).as_options(),
         )
-        table.notes.append(f"full softmax at {num_classes:,}: {extra:.2f} GiB beside the class table (limit 2)")
+        table.notes.append(f"full softmax at {num_classes:,}: {extra:.2f} GiB in addition to the class table (limit 2)")
         # The function holds the table too.
         del classes, ours
         free()

@@ -1,4 +1,4 @@
-"""Whether steps by kernels learn as well as the plain ones: P@1/3/5 on the test split, several seeds of each.
+"""Whether steps with kernels learn as well as plain ones: P@1/3/5 on the test split, several seeds of each.
 
     PYTHONPATH=src python benchmarks/gpu_accuracy.py STORE [--seeds 3] [--epochs 15] [--ways plain,kernels,bfloat16]
 

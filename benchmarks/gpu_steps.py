@@ -1,4 +1,4 @@
-"""Whole steps of training and whole epochs by kernels, beside plain PyTorch."""
+"""Complete training steps and epochs with kernels, compared with plain PyTorch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from owlmine.recipe.plan import POOL_ON_GPU
 N, D = 1024, 512
 AMAZON_670K, AMAZON_3M = 670_091, 2_812_281
 FEATURES, PER_POINT, POOL = 135_909, 75, POOL_ON_GPU
-# Of the plain epoch that are timed; the rest is scaled up from them.
+# Timed steps of the plain epoch, which is extrapolated from them.
 PLAIN_STEPS = 150
 SIZES: dict[str, Any] = {"num_features": FEATURES, "num_classes": AMAZON_670K, "dim": D, "device": "cuda"}
 
@@ -43,7 +43,7 @@ class Method:
     limit: float | None = None
     """Milliseconds."""
     least_times: float | None = None
-    """How many times faster than the plain step it is to be, where there is no other limit."""
+    """The required speed-up over the plain step, if there is no other limit."""
 
 
 def methods() -> list[Method]:
@@ -195,7 +195,7 @@ def time_epoch(table: Table, store: Store) -> None:
             limit=limit * 1000,
             **_epoch_work(store, pool, num_steps=len(batches)).as_options(),
         )
-        table.notes.append(f"epoch{name}: {seconds} s, of which the data's way to the device {loading:.2f} s once")
+        table.notes.append(f"epoch{name}: {seconds} s, {loading:.2f} of them for copying the data to the device, once")
         del model, fused
         free()
 

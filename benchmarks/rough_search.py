@@ -1,5 +1,5 @@
-"""Claim: on a CPU that multiplies bytes, the 100 best classes of training points are found in less than four fifths of
-the time that float32 takes.
+"""Claim: on a CPU with int8 products, the 100 best classes of training points are found in less than four fifths of the
+time of float32.
 
     python benchmarks/rough_search.py
 

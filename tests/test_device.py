@@ -26,7 +26,7 @@ def test_choice(name: str, has_cuda: bool, expected: str, monkeypatch: pytest.Mo
 
 def test_what_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(OwlmineError, match="device is cuda; this machine has none"):
+    with pytest.raises(OwlmineError, match="device is cuda; PyTorch finds no CUDA device"):
         choose_device("cuda")
     with pytest.raises(OwlmineError, match="device is 'abacus'; wanted cpu, cuda or auto"):
         choose_device("abacus")

@@ -1,4 +1,4 @@
-"""The best recipe beside the tools on every dataset, from the results that ``benchmarks/accuracy.py`` has stored."""
+"""The best recipe compared with the tools on every dataset, from the stored results of ``benchmarks/accuracy.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 
 
 def stored(dataset: str, device: str, *, names: bool = True) -> list[Result]:
-    """One result a seed. ``names``: whether the names of classes could count, as they do by default."""
+    """One result per seed. ``names``: with class names, as by default, or without."""
     without = "" if names else "-without-names"
     files = sorted((RESULTS / "accuracy").glob(f"{dataset}-{device}{without}-[0-9]*.json"))
     return [result for file in files if (result := read(file)) is not None]
@@ -57,7 +57,7 @@ def summary_table() -> str:
 
 
 def draw_summary() -> None:
-    """P@1 of the default recipe beside each tool, into docs/images/accuracy.png."""
+    """Draws P@1 of the default recipe and of each tool into docs/images/accuracy.png."""
     bars = {f"owlmine, {_DEVICES[device]}": device for device in _DEVICES}
     names, width = list(DATASETS), 0.16
     figure, panel = pyplot.subplots(figsize=(8.4, 2.9))
@@ -100,7 +100,7 @@ def _own_cells(results: list[Result]) -> tuple[str, ...]:
 
 
 def _peer_cells(dataset: str, matrices: Any) -> tuple[str, ...]:
-    """The highest figure at each k, of whichever tool."""
+    """The highest figure at each k, from any tool."""
     peers = [
         result
         for result in read_all("table3")

@@ -1,4 +1,4 @@
-"""What Table 2 and the questions share: comparisons that are stopped by a clock, and go on when asked again."""
+"""What Table 2 and the questions share: comparisons that stop after a time limit and can be resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from owlmine.files import write_text
 
 
 class Lines:
-    """A line for every run that has ended."""
+    """Prints a line for every finished run."""
 
     def __init__(self, name: str) -> None:
         self._name = name

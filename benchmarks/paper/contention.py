@@ -1,4 +1,5 @@
-"""How much of the machine other work took while something ran: without it, times of a shared machine mean little."""
+"""How much of the machine other processes used while something ran: without this, times on a shared machine mean
+little."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Cores that others may take on average before a time is marked: daemons and our own file writing stay below it.
+# Cores that other processes may use on average before a time is marked: daemons and our own file writing stay below.
 BUSY_CORES = 0.15
 
 
@@ -40,7 +41,7 @@ class Contention:
 
 
 def whole_cpu_seconds(stat: str) -> float:
-    """CPU time of the whole machine that was not idle, time stolen by other machines included."""
+    """CPU time of the whole machine that was not idle, including time stolen by other virtual machines."""
     user, nice, system, _idle, _waiting, irq, softirq, steal = map(int, stat.splitlines()[0].split()[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""One judge for all tools: ranked class ids of the test split in, percentages out."""
+"""One evaluation for all tools: ranked class ids of the test split in, percentages out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ METRICS = ("P", "R", "nDCG", "PSP")
 
 
 def judge(ranked_ids: NDArray[Any], store: Store, dataset: str) -> dict[str, float]:
-    """P, R, nDCG and PSP at 1, 3 and 5 of lists [N, 5 or more], one per test point; -1 is an empty place."""
+    """P, R, nDCG and PSP at 1, 3 and 5 of lists [N, at least 5], one per test point; -1 marks an empty place."""
     test, train = store["test"], store["train"]
     if len(ranked_ids) != len(test):
         raise ValueError(f"{len(ranked_ids):,} ranked lists were given; wanted {len(test):,}, one per test point")

@@ -1,9 +1,9 @@
-"""How far class vectors move from where they were drawn, for each method of Table 2 at the rates it chose.
+"""How far class vectors move from their initial values, for each method of Table 2 at its chosen rates.
 
     python benchmarks/paper/moved.py [DATASET] [--data-root FOLDER] [--device auto]
 
-One run a method. The mean cosine of a class vector with itself before training, that of two labels of one point, and
-that of two classes at random.
+One run per method: the mean cosine of a class vector with itself before training, that of two labels of one point, and
+that of two random classes.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def _unit(model: Retriever) -> torch.Tensor:
 
 
 def _pairs_of_labels(store: Store, generator: np.random.Generator) -> np.ndarray[Any, Any]:
-    """For points drawn at random that have two labels or more, two of them."""
+    """Two labels of each of some random points with at least two labels."""
     labels = store["train"].labels
     counts_N = np.diff(labels.offsets)
     points_P = generator.choice(np.flatnonzero(counts_N >= 2), size=_PAIRS)
     first_P = generator.integers(counts_N[points_P])
-    # Any other: a step of 1 to count - 1 places onwards, around the end.
+    # Any other label: 1 to count - 1 places further, wrapping around.
     second_P = (first_P + generator.integers(1, counts_N[points_P])) % counts_N[points_P]
     starts_P = labels.offsets[points_P]
     return np.stack([labels.indices[starts_P + first_P], labels.indices[starts_P + second_P]], axis=1)
@@ -83,13 +83,13 @@ def table() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", nargs="?", default="debian-depends", choices=DATASETS)
-    parser.add_argument("--data-root", type=Path, help="the folder that holds a folder per dataset")
+    parser.add_argument("--data-root", type=Path, help="folder with one subfolder per dataset")
     parser.add_argument("--device", default="auto", choices=["cpu", "cuda", "auto"])
     arguments = parser.parse_args()
     name, results = arguments.dataset, stored().get(arguments.dataset)
     try:
         if results is None:
-            raise OwlmineError(f"{name}: no stored results of Table 2; wanted some to take the rates from")
+            raise OwlmineError(f"{name}: no stored results of Table 2; run it first, for the rates")
         store = Dataset.named(name).open(arguments.data_root)
     except OwlmineError as error:
         sys.exit(f"error: {error}")

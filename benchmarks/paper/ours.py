@@ -125,11 +125,11 @@ def _gpu(device: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", choices=DATASETS)
-    parser.add_argument("--data-root", type=Path, help="the folder that holds a folder per dataset")
+    parser.add_argument("--data-root", type=Path, help="folder with one subfolder per dataset")
     parser.add_argument("--tool", default="ours", choices=OURS)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "auto"])
     parser.add_argument("--out", type=Path, help="keep the model in this new folder")
-    parser.add_argument("--again", action="store_true", help="run even where the result is stored")
+    parser.add_argument("--again", action="store_true", help="run again even if the result is stored")
     parser.add_argument("--results", type=Path, default=PAPER, help="where results are stored")
     arguments = parser.parse_args()
     dataset = Dataset.named(arguments.dataset)

@@ -80,7 +80,7 @@ def draw(question: Question) -> None:
 
 
 def _numbers(labels: list[str]) -> list[float] | None:
-    """None where the labels are words, or numbers that neither a plain nor a logarithmic axis would separate."""
+    """None if the labels are words, or numbers that neither a linear nor a logarithmic axis would separate."""
     try:
         numbers = [float(label) for label in labels]
     except ValueError:

@@ -45,7 +45,8 @@ def sizes() -> str:
         f" points vote (`--neighbours`), found by {_kinds(cpu.neighbour_kinds)} on a CPU and by"
         f" {_kinds(gpu.neighbour_kinds)} on a GPU. A single model has {single.dim} dimensions and {single.epochs:g}"
         f" epochs on both. Batches have {single.batch_size} points. With up to {FEW_POINTS:,} points of dense columns,"
-        f" batches are smaller (at least {LEAST_BATCH} points) and there are more epochs (at least {LEAST_STEPS} steps)."
+        f" batches are smaller (at least {LEAST_BATCH} points) and there are more epochs (at least {LEAST_STEPS}"
+        " steps)."
     )
     return markdown(("training points", "models on a GPU", "models on a CPU"), rows, left=3) + "\n\n" + fill(notes, 120)
 
@@ -85,4 +86,4 @@ def plan(*, points: int = _MANY, classes: int = _MANY, on_gpu: bool = False, **o
 
 def _kinds(kinds: tuple[str, ...]) -> str:
     words = {"sparse": "features", "dense": "vectors"}
-    return " or ".join(words[kind] for kind in kinds)
+    return " and ".join(words[kind] for kind in kinds)

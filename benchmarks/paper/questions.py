@@ -1,7 +1,7 @@
 """Questions that the paper leaves open, each as a comparison of a few variants on one dataset.
 
-All variants start from what ``owlmine train`` does by default (warm start, known labels left out of pools) and differ
-in what is asked. A short search moves the rates that the change may have made wrong; then seeds.
+All variants start from the defaults of ``owlmine train`` (warm start, known labels left out of pools) and differ in
+what is asked. A short search adapts the rates to the change; then several seeds run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SOFTMAX_STARTS = (Setting(0.1, 10.0, 0.001, 10.0), Setting(0.03, 3.0, 0.0003, 2
 
 @dataclass(frozen=True)
 class Place:
-    """What a question may need to know of the data it is asked on."""
+    """What a question may need to know about its dataset."""
 
     name: str
     num_classes: int
@@ -42,7 +42,7 @@ class Question:
     name: str
     title: str
     axis: str
-    """What differs, in the words of a picture's axis."""
+    """What differs, as the label of a picture's axis."""
     variants: Callable[[Place], list[Method]]
 
 
@@ -66,7 +66,7 @@ def _powers(place: Place) -> list[Method]:
 
 
 def _tails(place: Place) -> list[Method]:
-    """Weight of all classes outside of the top together, beside 1 for the hardest."""
+    """Total weight of all classes outside the top, relative to 1 for the hardest."""
     return [_variant(f"{total:g}", least_weight=total / place.pool) for total in (0.0, 0.01, 0.1, 1.0)]
 
 
@@ -81,7 +81,7 @@ def _surrogates(place: Place) -> list[Method]:
 
 
 def _owners(place: Place) -> list[Method]:
-    """Small pools: one of each point's own is gathered for it alone."""
+    """Small pools: a pool per point is gathered separately."""
     sizes = [size for size in (64, 256, 1024) if size < place.num_classes]
     return [
         _variant(f"{'batch' if shared else 'point'}, {size}", pool=size, shared_pool=shared)
@@ -121,11 +121,11 @@ def _softmaxes(place: Place) -> list[Method]:
 
 
 def _at_equal_cost(place: Place) -> list[Method]:
-    """The softmaxes, each with the setting it chose and the epochs that take as long as all epochs of the first mined
-    one, by the stored times of steps."""
+    """The softmaxes, each with its chosen setting and as many epochs as fit into the time of the first mined one, by
+    the stored step times."""
     answers = [method for method in _answer("softmax", place.name)["methods"] if method["loss"] != "bowl"]
     if any(method.get("seconds_per_step_alone") is None for method in answers):
-        raise OwlmineError(f"{place.name}: the steps of the question 'softmax' were not timed; wanted that (--time)")
+        raise OwlmineError(f"{place.name}: the steps of the question 'softmax' have no times; wanted them (--time)")
     methods = {method.name: method for method in _softmaxes(place)}
     standard = next(method for method in answers if method["loss"] == "mined-softmax")["seconds_per_step_alone"]
     shares = [standard / method["seconds_per_step_alone"] for method in answers]
@@ -147,14 +147,14 @@ QUESTIONS = {
         Question("pool", "How large a pool?", "pool size B", _pools),
         Question("kept", "How many to keep?", "kept negatives k", _kept),
         Question("power", "Weights that fall by rank?", "power p of rank^-p, top 64", _powers),
-        Question("tail", "A tail for all others?", "weight of the tail in all", _tails),
+        Question("tail", "A tail for all others?", "total weight of the tail", _tails),
         Question("kind", "POWL or BOWL?", "loss", _kinds),
         Question("surrogate", "Which surrogate?", "surrogate", _surrogates),
-        Question("owner", "A pool of one's own?", "pool of a, size", _owners),
+        Question("owner", "A pool per point?", "pool per, size", _owners),
         Question("known", "Other labels of a point: negatives?", "start, known labels", _known),
         Question("growth", "A pool that grows?", "pool size B", _growth),
         Question("softmax", "Mined, sampled or full softmax?", "loss", _softmaxes),
-        Question("cost", "And at equal cost?", "loss: share of the epochs", _at_equal_cost),
+        Question("cost", "At equal cost?", "loss: share of the epochs", _at_equal_cost),
     )
 }
 
@@ -177,7 +177,7 @@ def stored(question: Question) -> dict[str, dict[str, Any]]:
 
 def _answer(question: str, name: str) -> dict[str, Any]:
     if (results := stored(QUESTIONS[question]).get(name)) is None:
-        raise OwlmineError(f"{name}: no stored results of the question {question!r}; wanted some to go by")
+        raise OwlmineError(f"{name}: no stored results of the question {question!r}; run it first")
     return results
 
 

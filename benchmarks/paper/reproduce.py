@@ -1,4 +1,4 @@
-"""The part of the study that two CPU cores can do, made again and laid beside the stored figures.
+"""Repeats the part of the study that two CPU cores can do, and prints it next to the stored figures.
 
     python benchmarks/paper/reproduce.py [--data-root FOLDER] [--out FOLDER] [--search]
 
@@ -45,7 +45,7 @@ def figures(folder: Path) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", type=Path, help="the folder that holds a folder bibtex")
+    parser.add_argument("--data-root", type=Path, help="the folder that contains the folder bibtex")
     parser.add_argument("--out", type=Path, default=Path("out/reproduce"))
     parser.add_argument("--search", action="store_true", help="search the settings of Table 2 again")
     arguments = parser.parse_args()
@@ -64,7 +64,7 @@ def main() -> None:
     settings = () if arguments.search else ("--settings", str(STORED / "table2" / "debian-depends.json"))
     study("table2", "debian-depends", out, *work, "--device", "cpu", *settings)
     made, stored = figures(out / "results"), figures(STORED)
-    print(f"\n{'':58}{'made now':>22}{'stored':>22}")
+    print(f"\n{'':58}{'reproduced':>22}{'stored':>22}")
     for name, now in made.items():
         before = stored.get(name)
         then = "–" if before is None else " / ".join(f"{before[figure]:.2f}" for figure in FIGURES)

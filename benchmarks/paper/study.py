@@ -6,8 +6,8 @@
     python benchmarks/paper/study.py table3 DATASET ... --data-root FOLDER [--tools ours,pecos]
 
 FOLDER holds a folder of files, or a store, per dataset; debian-depends is embedded. A run whose result is stored is not
-made again without --again. Table 2 and the questions are searches of many runs: with --limit they stop after that time
-and go on when asked again. ``tables.py`` prints what the stored results give.
+repeated without --again. Table 2 and the questions are searches of many runs: with --limit they stop after that time,
+and the same command resumes them. ``tables.py`` prints the tables of the stored results.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def table1(arguments: argparse.Namespace) -> None:
 
 
 def table2(arguments: argparse.Namespace) -> None:
-    """Mining against negative sampling, each method at rates of its own."""
+    """Mining against negative sampling, each method at its own rates."""
     from comparing import stop_after
     from table2 import in_parts, part_folder, settings_of, time_steps
     from table2 import table2 as compare_methods
 
     datasets = _checked_for_table2(arguments)
     began = time.monotonic()
-    # With --at-once the parts stop, and their runs are gathered afterwards.
+    # With --at-once the parts stop themselves, and their runs are collected afterwards.
     if arguments.limit and not arguments.at_once:
         stop_after(arguments.limit)
     for dataset in datasets:
@@ -164,25 +164,25 @@ def _parser() -> argparse.ArgumentParser:
         one = verbs.add_parser(verb.__name__, help=verb.__doc__)
         one.set_defaults(verb=verb)
         one.add_argument("datasets", nargs="+", metavar="DATASET", choices=DATASETS, help=", ".join(DATASETS))
-        one.add_argument("--data-root", type=Path, help="the folder that holds a folder per dataset")
+        one.add_argument("--data-root", type=Path, help="folder with one subfolder per dataset")
         if verb is not table1:
-            one.add_argument("--work", type=Path, help="for files between calls; default: the cache")
+            one.add_argument("--work", type=Path, help="folder for files between calls (default: the cache)")
         if verb in (table2, questions):
             one.add_argument("--device", default="auto", choices=["cpu", "cuda", "auto"])
-            one.add_argument("--limit", type=float, help="seconds, after which to stop; asked again, it goes on")
+            one.add_argument("--limit", type=float, help="stop after this many seconds; the same command resumes")
         if verb is table2:
             how = one.add_mutually_exclusive_group()
-            how.add_argument("--at-once", action="store_true", help="a process for each method")
-            how.add_argument("--method", help="one method alone, whose runs are stored without a table")
+            how.add_argument("--at-once", action="store_true", help="run one process per method")
+            how.add_argument("--method", help="run this method alone, and store its runs without a table")
             how.add_argument("--time", action="store_true", help="time the steps of stored results, alone")
-            how.add_argument("--settings", type=Path, help="stored results to take settings from, without a search")
+            how.add_argument("--settings", type=Path, help="take settings from these stored results, without a search")
         if verb is questions:
-            one.add_argument("--ask", help="separated by commas; all of the dataset's where not given")
+            one.add_argument("--ask", help="separated by commas (default: all of the dataset's)")
             one.add_argument("--time", action="store_true", help="time the steps of stored results, alone")
         if verb is table3:
-            one.add_argument("--tools", help="separated by commas; all of the dataset's where not given")
+            one.add_argument("--tools", help="separated by commas (default: all of the dataset's)")
             one.add_argument("--device", default="cpu", choices=["cpu", "cuda", "auto"], help="for ours")
-            one.add_argument("--again", action="store_true", help="run even what is stored")
+            one.add_argument("--again", action="store_true", help="run again even if the result is stored")
     return parser
 
 

@@ -1,8 +1,8 @@
-"""The paper's Table 2 on one dataset: mining against negative sampling, every method at rates of its own.
+"""The paper's Table 2 on one dataset: mining against negative sampling, each method at its own rates.
 
-The same as ``owlmine compare`` with the dataset's options, in parts if need be: what a part has finished stays in the
-work folder. Runs that share a GPU with others say nothing about time, so steps are timed afterwards, one method after
-the other, alone on the machine.
+The same as ``owlmine compare`` with the dataset's options, if necessary in parts: finished runs stay in the work
+folder. Runs that share a GPU say nothing about time, so steps are timed afterwards, one method after the other, alone
+on the machine.
 """
 
 from __future__ import annotations
@@ -53,30 +53,30 @@ def table2(
 
 
 def settings_of(file: Path) -> dict[str, Setting]:
-    """What the methods chose in stored results."""
+    """The settings that the methods chose, from stored results."""
     results = json.loads(file.read_text("utf-8"))
     return {method["name"]: Setting(**method["setting"]) for method in results["methods"]}
 
 
 def in_parts(name: str, options: dict[str, Any], command: Sequence[str], *, work: Path) -> None:
-    """Runs ``command`` once for each method, all at once and each in a work folder of its own, and gathers the runs in
-    ``work``. For a GPU, which one small model does not keep busy. Ends this process where one did not finish."""
+    """Runs ``command`` once for each method, all at once and each in its own work folder, and collects the runs in
+    ``work``. For a GPU, which one small model does not keep busy. Exits if one did not finish."""
     methods = options["methods"].split(",")
     parts = {method: subprocess.Popen([*command, "--method", method]) for method in methods}
     unfinished = [method for method, part in parts.items() if part.wait() != 0]
     for method in methods:
         _gather(part_folder(work, method), work)
     if unfinished:
-        sys.exit(f"{name}: not finished ({', '.join(unfinished)}); the same command goes on")
+        sys.exit(f"{name}: not finished ({', '.join(unfinished)}); the same command resumes")
 
 
 def part_folder(work: Path, method: str) -> Path:
-    """Where the runs of one method alone are stored, beside those of all."""
+    """The folder for the runs of one method, next to that of all methods."""
     return work.with_name(f"{work.name}-{method}")
 
 
 def _gather(part: Path, work: Path) -> None:
-    # Without the mark ``work`` would be refused as a folder of something else; a part has it before its first run.
+    # Without the marker file, ``work`` would be rejected as a foreign folder; a part has it before its first run.
     if not mark_of(part, "compare").is_file():
         return
     (work / "runs").mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def time_steps(store: Store, name: str) -> Path:
     """Adds seconds per step of each method, measured alone, to the stored results."""
     results = stored().get(name)
     if results is None:
-        raise OwlmineError(f"{name}: no stored results of Table 2; wanted some whose steps to time")
+        raise OwlmineError(f"{name}: no stored results of Table 2; run it before timing its steps")
     add_step_times(store, name, results, METHODS)
     return store_results(results, "table2", name)
 
@@ -101,7 +101,7 @@ def stored() -> dict[str, dict[str, Any]]:
 
 
 def figure_table() -> str:
-    """Absolute figures, what a step takes where it was timed alone, and the chosen rates."""
+    """Absolute figures, the time of a step if it was timed alone, and the chosen rates."""
     rows = []
     for name, results in stored().items():
         for number, method in enumerate(results["methods"]):
@@ -137,6 +137,6 @@ def ratio_table() -> str:
 
 
 def _searched(method: dict[str, Any]) -> str:
-    """Validation P@1 of the search; a dash where the setting was given and nothing was searched."""
+    """Validation P@1 of the search; a dash if the setting was given and there was no search."""
     validated = method["search"]["validation P@1"]
     return "–" if validated is None else f"{validated:.2f}"

@@ -35,7 +35,7 @@ def table1(folder: Path = PAPER) -> str:
 
 
 def joined(folder: Path = PAPER) -> tuple[dict[str, list[Result]], list[str]]:
-    """Results by dataset that were measured on the very matrices of Table 1, and why others are left out."""
+    """Results by dataset that were measured on exactly the matrices of Table 1, and why others are left out."""
     wanted = {result["dataset"]: result["matrices"] for result in read_all("table1", folder)}
     by_dataset: dict[str, list[Result]] = {name: [] for name in DATASETS if name in wanted}
     left_out = []
@@ -56,11 +56,11 @@ def joined(folder: Path = PAPER) -> tuple[dict[str, list[Result]], list[str]]:
 def table3(folder: Path = PAPER) -> str:
     """Every tool on every dataset, with what is left out and why below."""
     by_dataset, left_out = joined(folder)
-    notes = ["Every tool learns from the same matrices and one judge scores all; percent on the test split."]
+    notes = ["All tools learn from the same matrices and are scored by the same code; percent on the test split."]
     if any(result["busy"] for results in by_dataset.values() for result in results):
-        notes.append("\\* a time measured while other work was going on: take it as rough.")
+        notes.append("\\* a time measured while other jobs were running: only a rough figure.")
     if any(Dataset.named(name).published for name in by_dataset):
-        notes.append("† as published, with other preprocessing: not comparable to the digit.")
+        notes.append("† as published, with different preprocessing: only roughly comparable.")
     for name, results in by_dataset.items():
         dataset, there = Dataset.named(name), {result["tool"] for result in results}
         left_out += [f"{name}, {tool_title(tool)}: {why}" for tool, why in dataset.left_out.items()]

@@ -1,4 +1,4 @@
-"""Writes the stored results and the tables of the plan between the marks of the documents, and draws the pictures.
+"""Writes the stored results and the tables of the plan between the markers in the docs, and draws the pictures.
 
     python benchmarks/paper/write_docs.py
 
@@ -42,12 +42,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def with_tables(text: str) -> str:
-    """``text`` with every block filled anew."""
+    """``text`` with every block filled again."""
 
     def filled(found: re.Match[str]) -> str:
         begin, name, _, end = found.groups()
         if name not in BLOCKS:
-            raise ValueError(f"the text has the mark {name!r}; wanted one of {', '.join(BLOCKS)}")
+            raise ValueError(f"the text has the marker {name!r}; expected one of {', '.join(BLOCKS)}")
         return f"{begin}{BLOCKS[name]()}\n{end}"
 
     return _BLOCK.sub(filled, text)

@@ -39,7 +39,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported on first use: torch costs a second that data commands need not spend."""
+    """The public names, imported on first use: importing torch takes a second, which data commands do not need."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'owlmine' has no attribute {name!r}")

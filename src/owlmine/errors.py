@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 class OwlmineError(Exception):
-    """Something the user gave cannot be used; the message says what was found and what was wanted."""
+    """The user's input cannot be used; the message says what was found and what was wanted."""
 
     signal: int | None = None
-    """The signal that ended the work, where one did."""
+    """The signal that ended the work, if any."""
 
 
 class DataError(OwlmineError, ValueError):
-    """A file that cannot be read as asked: where, what was found, what was wanted.
+    """A file that cannot be read as requested: the place, what was found, what was wanted.
 
-    ``path`` is what ``str`` makes the name of the place of: a path, a name, a stream that knows its name.
+    ``path`` is anything whose ``str`` names the place: a path, a name, a stream with a name.
     """
 
     def __init__(self, path: object, *, found: str, wanted: str, line: int | None = None) -> None:
@@ -23,12 +23,12 @@ class DataError(OwlmineError, ValueError):
 
 
 def excerpt(text: str | bytes, limit: int = 60) -> str:
-    """A short, quoted, printable form of what was found, for messages."""
+    """A short, quoted, printable form of a text, for messages."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="backslashreplace")
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs an optional part. The package is on no index, so it names the checkout."""
+    """The command that installs an extra. The package is not on an index, so the command names the checkout."""
     return f"in a checkout of owlmine: pip install '.[{extra}]'"

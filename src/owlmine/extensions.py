@@ -1,4 +1,4 @@
-"""The compiled parts of the package, all optional, and what to say where they are missing."""
+"""The compiled parts of the package, all optional, and the messages about missing ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _announced = False
 
 @cache
 def load_extension(name: str) -> ModuleType | None:
-    """The extension module with this full name, or None where the package was installed without a compiler."""
+    """The extension module with this full name, or None if the package was installed without a compiler."""
     try:
         return import_module(name)
     except ImportError:
@@ -33,7 +33,7 @@ def load_extension(name: str) -> ModuleType | None:
 
 
 def missing_extensions() -> tuple[str, ...]:
-    """Names of the compiled parts that were not built. Looks for files only, so it imports nothing."""
+    """Names of the compiled parts that were not built. Only looks for files, and imports nothing."""
     root = Path(__file__).parent.parent
     stems = {name: root.joinpath(*name.split(".")) for name in EXTENSIONS}
     return tuple(
@@ -44,14 +44,14 @@ def missing_extensions() -> tuple[str, ...]:
 
 
 def announce_missing() -> None:
-    """Tells a command's user once, on standard error, if compiled parts are missing."""
+    """Prints a note once, on standard error, if compiled parts are missing."""
     if missing := missing_extensions():
         _set_announced()
         print(f"owlmine: note: {slowness(missing)}", file=sys.stderr)
 
 
 def describe_extensions() -> str:
-    """One line on which compiled parts are there."""
+    """One line with the compiled parts."""
     missing = missing_extensions()
     present = [name for name in EXTENSIONS if name not in missing]
     if not missing:
@@ -60,7 +60,7 @@ def describe_extensions() -> str:
 
 
 def slowness(missing: tuple[str, ...]) -> str:
-    """What missing parts cost and how to get them."""
+    """The cost of missing parts, and how to get them."""
     return (
         f"{len(missing)} of {len(EXTENSIONS)} compiled parts are missing, so work on a CPU is up to 18 times slower. "
         "Install a C compiler, then run in the checkout: pip install --force-reinstall --no-deps ."

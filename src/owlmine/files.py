@@ -1,9 +1,8 @@
 """Files of ours on disk: how they are written, where the cache is, and checksums that are computed once per file.
 
-What a user is to find is written by ``whole_file`` or in a ``NewFolder``, and by nothing else. Both write under a
-hidden name that nobody can foresee, never through a link, and give the work its name when it is on the disk. Both hold
-a lock while they write. It dies with the process, however that ends, which tells work in progress from what a killed
-process left behind.
+All output files are written by ``whole_file`` or in a ``NewFolder``. Both write under an unpredictable hidden name,
+never through a link, and rename the result when it is on disk. Both hold a lock while they write. The lock ends with
+the process, however that ends, which distinguishes work in progress from the leftovers of a killed process.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ _UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{16}\.writing", re.DOTALL)
 _MARK, _MARK_TEXT = ".owlmine-unfinished", b"An unfinished folder of owlmine; it may be removed.\n"
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _READ_BYTES = 4 << 20
-# A file changed within the clock's resolution after it was read keeps its times: young files are not remembered.
+# A file changed within the clock's resolution after it was read keeps its times, so recent files are not remembered.
 _SETTLED_NS = 2_000_000_000
 
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
-    """A file that takes its name once its bytes are on the disk.
+    """A file that gets its name once its bytes are on disk.
 
-    Where ``replace`` is false, whatever has the name by then stays, and FileExistsError is raised.
+    If ``replace`` is false and the name is taken by then, raises FileExistsError and leaves the existing file.
     """
     remove_unfinished(path.parent, path.name)
     temporary, handle = _locked_file(path)
@@ -57,13 +56,13 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A text file that appears whole or not at all."""
+    """Writes a text file, whole or not at all."""
     with whole_file(path) as file:
         file.write(text.encode("utf-8"))
 
 
 def check_new_file(path: Path) -> None:
-    """Raises OwlmineError where a new file could not be written; for use before the work whose result it holds."""
+    """Raises OwlmineError if a new file cannot be written; for use before the work that produces it."""
     check_free(path)
     if not path.parent.is_dir():
         raise OwlmineError(f"{path}: cannot be written: {path.parent} is not a folder")
@@ -72,18 +71,18 @@ def check_new_file(path: Path) -> None:
 
 
 def check_free(path: Path) -> None:
-    """Raises OwlmineError where a file, a folder or a link has the name."""
+    """Raises OwlmineError if a file, a folder or a link has the name."""
     if path.exists() or path.is_symlink():
-        raise OwlmineError(f"{path}: already exists; give a new name or remove it first")
+        raise OwlmineError(f"{path}: already exists; choose a new name or remove it first")
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether ``whole_file`` began it and did not give it its name."""
+    """Whether it is an unfinished file of ``whole_file``."""
     return _UNFINISHED.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
 def remove_unfinished(folder: Path, name: str | None = None) -> None:
-    """Removes what killed processes left of files in the folder, or of the file of this name."""
+    """Removes unfinished files of killed processes in the folder, or those of the file with this name."""
     with suppress(OSError):
         for path in list(folder.iterdir()):
             match = _UNFINISHED.fullmatch(path.name)
@@ -102,12 +101,12 @@ def _remove_abandoned_file(path: Path) -> None:
 
 
 def _locked_file(path: Path) -> tuple[Path, int]:
-    """A new hidden file beside ``path``, open and locked."""
+    """A new hidden file next to ``path``, open and locked."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     while True:
         temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.writing")
         handle = os.open(temporary, flags, 0o666)
-        # Before we had the lock, another process may have taken the file for abandoned.
+        # Before we had the lock, another process may have considered the file abandoned.
         if _lock(handle) and os.fstat(handle).st_nlink:
             return temporary, handle
         os.close(handle)
@@ -119,7 +118,7 @@ def _take_free_name(temporary: Path, path: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        # An empty file takes the name, and ours its place: that works on every file system.
+        # An empty file claims the name, and ours replaces it: that works on every file system.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         temporary.replace(path)
     else:
@@ -127,9 +126,9 @@ def _take_free_name(temporary: Path, path: Path) -> None:
 
 
 class NewFolder:
-    """A folder that takes its name when ``publish`` is called, and is removed otherwise. A context manager.
+    """A folder that gets its name when ``publish`` is called, and is removed otherwise. A context manager.
 
-    ``path`` is where it is until then. Where an error ends the work, the folders made on the way to ``out`` go too.
+    ``path`` is its location until then. After an error, the parent folders created for ``out`` are removed too.
     """
 
     def __init__(self, out: Path) -> None:
@@ -148,10 +147,10 @@ class NewFolder:
         return self
 
     def publish(self) -> None:
-        """Raises OSError where something else has the name by now."""
+        """Raises OSError if the name is taken by now."""
         (self.path / _MARK).unlink()
         sync_folder(self.path)
-        # rename replaces an empty folder without a word.
+        # rename silently replaces an empty folder.
         if self.out.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.out))
         self.path.rename(self.out)
@@ -166,20 +165,20 @@ class NewFolder:
             self._remove_new_parents()
 
     def _remove_new_parents(self) -> None:
-        """As long as nobody has put anything in."""
+        """Removes the created folders if they are empty."""
         with suppress(OSError):
             for folder in self._new_parents:
                 folder.rmdir()
 
 
 def _locked_folder(out: Path) -> tuple[Path, int]:
-    """A new hidden folder beside ``out``, marked as ours and locked."""
+    """A new hidden folder next to ``out``, with our marker file, and locked."""
     folder = Path(tempfile.mkdtemp(prefix=_partial_prefix(out), dir=out.parent))
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         folder.chmod(0o777 & ~_umask())
         _lock(handle)
-        # Last: without the mark, nobody takes the folder for abandoned.
+        # Last: without the marker file, no process considers the folder abandoned.
         (folder / _MARK).write_bytes(_MARK_TEXT)
     except OSError:
         os.close(handle)
@@ -189,7 +188,7 @@ def _locked_folder(out: Path) -> tuple[Path, int]:
 
 
 def _remove_abandoned_folders(out: Path) -> None:
-    """Those of living processes are locked, and what has no mark is not ours."""
+    """Folders of running processes are locked, and those without the marker file are not ours."""
     for folder in out.parent.glob(glob.escape(_partial_prefix(out)) + "*"):
         with suppress(OSError):
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -206,18 +205,18 @@ def _partial_prefix(out: Path) -> str:
 
 
 def _lock(handle: int) -> bool:
-    """False where another process has the lock."""
+    """False if another process has the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass  # a file system without locks, on which nothing is ever taken for abandoned
+        pass  # a file system without locks, where nothing is ever considered abandoned
     return True
 
 
 def sync_folder(folder: Path) -> None:
-    """Brings what the folder lists to the disk."""
+    """Flushes the folder's entries to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -264,7 +263,7 @@ class KnownChecksums:
             self._memory = self._memory or cache_folder() / "checksums"
             for line in self._memory.read_text("ascii").splitlines():
                 state, _, checksum = line.rpartition(" ")
-                if len(checksum) == hashlib.sha256().digest_size * 2:  # else a line that a killed process left
+                if len(checksum) == hashlib.sha256().digest_size * 2:  # otherwise a partial line of a killed process
                     self._known[state] = checksum
 
     def of(self, path: Path) -> str:
@@ -291,6 +290,6 @@ class KnownChecksums:
 
 
 def _state(path: Path) -> str:
-    """What changes when anyone writes to the file, moves another into its place or sets its times."""
+    """Changes when anyone writes to the file, replaces it or sets its times."""
     stat = path.stat()
     return f"{stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"

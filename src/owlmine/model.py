@@ -36,12 +36,12 @@ _IN_MEMORY = "data in memory"
 class Model(Predictor):
     """A trained model. It does not change and may be used from many threads at once.
 
-    ``predict`` and ``predict_batch`` answer queries; ``record`` says where the model comes from and how good it was.
+    ``predict`` and ``predict_batch`` answer queries; ``record`` has its origin, options and figures.
     """
 
     @classmethod
     def of(cls, predictor: Predictor) -> Self:
-        """The same model with everything that a model can do."""
+        """A ``Model`` from a ``Predictor``."""
         return cls(**{field.name: getattr(predictor, field.name) for field in fields(Predictor) if field.init})
 
     def evaluate(
@@ -58,7 +58,7 @@ class Model(Predictor):
         """Precision, recall, nDCG, propensity-scored figures and the calibration error on labelled points.
 
         ``X``: queries as ``predict`` takes them, with labels ``Y`` as ``fit`` takes them; or, without ``Y``, a dataset
-        that can be read (a store, a file, a folder, ``sample``), of which ``split`` is judged (``test`` by default).
+        that can be read (a store, a file, a folder, ``sample``), of which ``split`` is evaluated (``test`` by default).
         """
         if Y is not None:
             points = split_from(self, X, Y)
@@ -75,15 +75,15 @@ class Model(Predictor):
         names: Mapping[str, str] | None = None,
         caution: float = CAUTION,
     ) -> Self:
-        """A new model that has more classes, from examples ``X`` with labels ``Y``, from names by key, or both.
+        """A new model with more classes, from examples ``X`` with labels ``Y``, from names by key, or both.
 
-        Nothing is trained, and this model stays as it is. The record of the new one says how well they are found.
+        Nothing is trained, and this model does not change. The record of the new one says how well they are found.
         """
         examples = None if X is None else Examples.of(self, X, Y)
         return self.of(add_classes(self, examples, names, caution=caution, source=_IN_MEMORY).predictor)
 
     def save(self, path: str | Path) -> None:
-        """Writes the model into a new folder, which appears whole or not at all."""
+        """Writes the model into a new folder, whole or not at all."""
         path = Path(path)
         try:
             with NewFolder(path) as folder:
@@ -93,7 +93,7 @@ class Model(Predictor):
             raise OwlmineError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     def on(self, device: torch.device | str) -> Self:
-        """The same model on that device."""
+        """A copy of the model on that device."""
         return self.of(super().on(torch.device(device)))
 
 
@@ -112,10 +112,9 @@ def fit(
 
     X: texts, a SciPy matrix, a NumPy array or a pandas object, with labels ``Y`` as a list of labels or of lists of
         labels, or a sparse or dense indicator matrix. Without ``Y``: a dataset on disk (a folder, a store, ``sample``).
-    class_names: of classes, by key, or in the order of an indicator's columns.
-    validation: (X, Y) to choose and to calibrate on; by default points of the training data are held out for that.
-    options: ``TrainOptions``, or some of its options by name, such as ``{"epochs": 3, "dim": 64}``.
-    progress: is called with a ``Progress`` while models train.
+    class_names: names of classes, by key, or in the order of the columns of an indicator matrix. validation: (X, Y) for
+    choices and calibration; by default, training points are held out. options: ``TrainOptions``, or some of its options
+    by name, such as ``{"epochs": 3, "dim": 64}``. progress: called with a ``Progress`` while models train.
     """
     chosen = options if isinstance(options, TrainOptions) else TrainOptions.of(**dict(options or {}))
     given = {name: value for name, value in (("device", device), ("seed", seed)) if value is not None}
@@ -125,9 +124,12 @@ def fit(
     return Model.of(recipe.fit(data, chosen, name=name, surroundings=recipe.Surroundings(reporter)))
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu") -> Model:
-    """Opens a model folder. Loading never runs code from it, and a damaged folder is refused."""
-    return Model.of(load_model(path, device=device))
+def load(path: str | Path, *, device: str | torch.device = "cpu", exact: bool = False) -> Model:
+    """Opens a model folder. Loading never runs code from it, and a damaged folder is refused.
+
+    exact: search all classes, even if the model has an index.
+    """
+    return Model.of(load_model(path, device=device, exact=exact))
 
 
 def _dataset(X: Any, Y: Any, class_names: Any, validation: Any) -> tuple[Dataset, str]:
@@ -143,7 +145,7 @@ def _dataset(X: Any, Y: Any, class_names: Any, validation: Any) -> tuple[Dataset
 
 
 class _Callback(SilentReporter):
-    """A function that hears of progress."""
+    """A reporter that calls a function."""
 
     def __init__(self, callback: Callable[[Progress], None]) -> None:
         self._callback = callback

@@ -1,4 +1,4 @@
-"""Options as data: a field of a dataclass with its default and its help. The command line is made from such fields."""
+"""Options as data: dataclass fields with a default and a help text. The command line is generated from them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 
 def option(default: Any, help: str, *, group: str | None = None, common: bool = False) -> Any:
-    """A dataclass field that knows its help text.
+    """A dataclass field with a help text.
 
-    group: the panel of the help in which it stands. common: whether ``--help`` shows it, where that shows only some.
+    group: its panel in the help.
+    common: whether ``--help`` shows it, if that shows only some options.
     """
     return field(default=default, metadata={"help": help, "group": group, "common": common})

@@ -1,4 +1,4 @@
-"""Pictures as files: checked before the work that they show, and written whole or not at all."""
+"""Pictures as files: checked before the work, and written whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_picture(path: Path) -> None:
-    """Raises OwlmineError where ``save_picture`` would: there is something already, or the ending is of no picture."""
+    """Raises OwlmineError if ``save_picture`` would: the name is taken, or its extension is not that of a picture."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     check_new_file(path)
@@ -25,7 +25,7 @@ def check_picture(path: Path) -> None:
 
 
 def save_picture(figure: Figure, path: str | Path, *, dpi: int) -> None:
-    """Draws into a new file whose ending tells the format (png, pdf, svg)."""
+    """Draws into a new file whose extension gives the format (png, pdf, svg)."""
     path = Path(path)
     check_picture(path)
     drawn = io.BytesIO()

@@ -21,10 +21,11 @@ from owlmine.data.rows import Float32, SparseRows
 from owlmine.errors import OwlmineError
 from owlmine.folder.model_folder import verify_model
 from owlmine.model import Model
+from owlmine.rank import JUDGES
 from owlmine.rank.candidates import Candidates, Encoded
 from owlmine.rank.mix import Mix
-from owlmine.rank.neighbours import NeighbourJudge
-from owlmine.rank.points import SparsePoints
+from owlmine.rank.neighbours import NeighbourJudge, VectorNeighbourJudge
+from owlmine.rank.points import DensePoints, SparsePoints
 from owlmine.rank.predictor import Predictor
 from owlmine.run import train
 
@@ -193,7 +194,7 @@ def test_what_cannot_be_added() -> None:
         Examples.of(text, ["the river"], [["c-river", "c-castle"]])
     with pytest.raises(OwlmineError, match="Y: found 1 rows of labels; wanted 2, one per query"):
         Examples.of(text, ["a", "b"], [["new"]])
-    with pytest.raises(OwlmineError, match="all 1 names are of classes that the model has"):
+    with pytest.raises(OwlmineError, match="all 1 names belong to classes that the model already has"):
         add_classes(text, None, {"c-river": "River"})
     with pytest.raises(OwlmineError, match="the model knows no feature of any example"):
         add_classes(text, Examples.of(text, ["???"], [["new"]]))
@@ -280,24 +281,28 @@ def test_new_classes_get_what_an_unknown_judge_adds_on_average() -> None:
     np.testing.assert_allclose(found.scores_Nk[kept].reshape(old.ids_Nk.shape), old.scores_Nk, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["linear", "rarity", "neighbours", "names"])
+@pytest.mark.parametrize("name", JUDGES)
 def test_a_judge_of_more_classes_knows_nothing_of_them(name: str) -> None:
     model = owlmine.load(weighed_model())
     queries = model.prepare(TEXTS)
     assert isinstance(queries, SparseRows)
     judge: Any = model.ranker.judges.get(name)
+    encoded = Encoded.of(model.dense, queries)
+    labels = SparseRows(np.arange(len(queries) + 1), np.arange(len(queries)) % 12, None)
     if name == "neighbours":
         points = SparsePoints.of(queries, num_features=model.dense.shape.num_features)
-        labels = SparseRows(np.arange(len(queries) + 1), np.arange(len(queries)) % 12, None)
         judge = NeighbourJudge(points, labels, 5, 2.0, 12)
+    if name == "vector_neighbours":
+        judge = VectorNeighbourJudge(DensePoints(encoded.vectors_ND), labels, 5, 2.0, 12)
     assert judge is not None
     ids_NS = np.tile(np.array([0, 5, -1, 11, 12, 14], np.int64), (len(queries), 1))
-    encoded = Encoded.of(model.dense, queries)
     known, more = (
         Candidates(encoded, ids, np.zeros(ids.shape, np.float32), np.full(len(queries), 0.3, np.float32), ids.shape[1])
         for ids in (ids_NS[:, :4], ids_NS)
     )
     larger = judge.with_classes(3)
+    if isinstance(judge, NeighbourJudge):
+        np.testing.assert_array_equal(larger.suggest(encoded, 15), judge.suggest(encoded, 15))
     scores_NS = larger.scores(more)
     np.testing.assert_array_equal(scores_NS[:, :4], judge.scores(known))
     assert scores_NS[:, :4].any()

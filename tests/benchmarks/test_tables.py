@@ -90,7 +90,7 @@ def test_blocks_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     once = write_docs.with_tables(text)
     assert once == "before\n<!-- results: table1 -->\n| new |\n<!-- end -->\nafter\n"
     assert write_docs.with_tables(once) == once
-    with pytest.raises(ValueError, match="has the mark 'results: table9'; wanted one of results: table1"):
+    with pytest.raises(ValueError, match="has the marker 'results: table9'; expected one of results: table1"):
         write_docs.with_tables(text.replace("table1", "table9"))
 
 
@@ -106,7 +106,10 @@ def shown_rows(table: str) -> list[tuple[float, list[str]]]:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
     ]
-    return [(math.inf if row[0] == "more" else int(row[0][3:].replace(",", "")), row[1:]) for row in rows[2:]]
+    return [
+        (math.inf if row[0] == "more" else int(row[0].removeprefix("up to ").replace(",", "")), row[1:])
+        for row in rows[2:]
+    ]
 
 
 def test_sizes_hold_up_to_each_limit_and_change_behind_it() -> None:

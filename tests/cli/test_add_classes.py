@@ -45,11 +45,11 @@ def test_from_the_command_line_to_answers(tmp_path: Path, owlmine_command: Comma
         "2 new classes, 5 examples",
         "left-out",
         "3 to 4         1          4",
-        "Not measured, as they have one example: c-alps.",
-        "Not added, as the model knows nothing of their examples and names: c-riddle.",
-        "Labels of classes that the model has, passed over: 4.",
-        "Examples of which the model knows no feature, passed over: 1.",
-        "grown: a model of 14 classes.",
+        "Not measured, because they have only one example: c-alps.",
+        "Not added, because the model knows no feature of their examples and names: c-riddle.",
+        "Labels of classes that the model already has, ignored: 4.",
+        "Examples without a feature known to the model, ignored: 1.",
+        "grown: a model with 14 classes.",
     ):
         assert expected in done.stdout
     answers = owlmine_command("predict", out, "-", "--k", "3", input="a violin of copper\n")
@@ -98,15 +98,15 @@ def test_names_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(text_model(), "--names", names, "--out", tmp_path / "grown")
     assert done.exit_code == 0, done.exception
     assert "5 new classes, 0 examples" in done.stdout
-    assert "Not measured, as they have a name alone: glacier violin, glacier castle," in done.stdout
+    assert "Not measured, because they have only a name: glacier violin, glacier castle," in done.stdout
     done = run(tmp_path / "grown", "--names", names, "--out", tmp_path / "again")
-    assert "all 5 names are of classes that the model has" in str(done.exception)
+    assert "all 5 names belong to classes that the model already has" in str(done.exception)
 
 
 def test_long_lists_are_cut(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"text": "the river", "labels": [f"n{number}"]} for number in range(11)]
     done = run(text_model(), write_jsonl(tmp_path / "many.jsonl", rows), "--out", tmp_path / "grown")
-    assert "Not measured, as they have one example: n0, n1, n2, n3, n4, n5, n6, n7 and 3 more." in done.stdout
+    assert "Not measured, because they have only one example: n0, n1, n2, n3, n4, n5, n6, n7 and 3 more." in done.stdout
 
 
 def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()
     cases: list[tuple[tuple[object, ...], str]] = [
-        ((text_model(), "--out", out), "no classes were given; wanted a file of examples, or names with --names"),
+        ((text_model(), "--out", out), "no classes were given; wanted a file of examples, or --names"),
         ((text_model(), file, "--out", there), "there: already exists"),
         ((tmp_path / "none", file, "--out", out), "none: found no such folder; wanted a model folder"),
         ((text_model(), tmp_path / "none", "--out", out), "none: found no such file or folder"),

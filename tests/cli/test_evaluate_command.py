@@ -63,7 +63,7 @@ def test_tables_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         "10 to 99",
         "Points without a label, counted as 0: 1.",
         "Labels of classes that the model does not have, dropped: 2.",
-        "Points left without label or feature, not judged: 2.",
+        "Points left without a label or feature, not evaluated: 2.",
     ):
         assert expected in done.stdout
 

@@ -48,7 +48,7 @@ def test_of_two_trainings_into_a_folder_one_is_refused(tmp_path: Path) -> None:
     """The second has looked at the folder before the first took it, and comes to it when the first has finished."""
     out = tmp_path / "out"
     slow = Busy(text_store(), lambda: train(text_store(), out, OPTIONS))
-    with pytest.raises(OwlmineError, match="out: holds a finished model; give another folder"):
+    with pytest.raises(OwlmineError, match="out: contains a finished model; choose another folder"):
         train(slow, out, OPTIONS, data_name="slow")  # type: ignore[arg-type]
     assert owlmine.load(out).record.data == text_store().name
 
@@ -108,7 +108,7 @@ def test_no_command_writes_through_a_link_in_its_folder(
     done = owlmine_command(*command, "--out", out, *BUDGET)
     assert victim.read_text() == "mine"
     assert done.returncode == 2
-    assert "holds something else; wanted a new folder" in done.stderr
+    assert "has other contents; wanted a new folder" in done.stderr
 
 
 @pytest.mark.parametrize(("command", "other"), [(("demo",), "compare"), (("compare", "sample"), "demo")])
@@ -121,7 +121,7 @@ def test_demo_and_compare_leave_each_other_alone(
         (out / name).write_text(f"of {other}")
     refused = owlmine_command(*command, "--out", out, *BUDGET)
     assert refused.returncode == 2
-    wanted = f"holds something else; wanted a new folder or one that owlmine {command[0]} made"
+    wanted = f"has other contents; wanted a new folder or one that owlmine {command[0]} made"
     assert refused.stderr == f"owlmine: error: {out}: {wanted}\n"
     assert names_in(out) == sorted([f".owlmine-{other}", "results.json", "report.html"])
     assert (out / "results.json").read_text() == f"of {other}"
@@ -162,7 +162,7 @@ def test_pictures_are_checked_before_the_work(command: str, tmp_path: Path, owlm
     taken.write_text("mine")
     refused = owlmine_command(*PLOTS[command], "--plot", taken)
     assert refused.returncode == 2
-    assert refused.stderr == f"owlmine: error: {taken}: already exists; give a new name or remove it first\n"
+    assert refused.stderr == f"owlmine: error: {taken}: already exists; choose a new name or remove it first\n"
     assert taken.read_text() == "mine"
     nowhere = owlmine_command(*PLOTS[command], "--plot", tmp_path / "no" / "one.png")
     assert nowhere.stderr.endswith(f"one.png: cannot be written: {tmp_path / 'no'} is not a folder\n")
@@ -197,4 +197,4 @@ def test_answers_are_refused_a_place_before_the_work(tmp_path: Path, owlmine_com
     (tmp_path / "answers").write_text("mine")
     refused = owlmine_command("predict", "no-model", "-", "--out", tmp_path / "answers")
     assert refused.returncode == 2
-    assert refused.stderr.endswith("answers: already exists; give a new name or remove it first\n")
+    assert refused.stderr.endswith("answers: already exists; choose a new name or remove it first\n")

@@ -59,7 +59,7 @@ def test_a_pipe_is_answered_line_by_line() -> None:
         assert json.loads(process.stdout.readline()) == {"query": 2, "classes": []}
         errors = process.stderr.read().decode()
         assert process.wait() == 0
-    assert errors == "1 of 3 queries hold nothing that the model knows; their lists are empty\n"
+    assert errors == "1 of 3 queries have no known feature; their lists are empty\n"
 
 
 def test_a_table_passes_its_ids_through(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_readable_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "River" in lines[1]
     assert "c-river" in lines[1]
     assert lines[3].startswith("1 [x]  ???")
-    assert lines[4].strip() == "nothing that the model knows"
+    assert lines[4].strip() == "no feature known to the model"
     assert max(map(len, lines)) <= 60
 
 
@@ -153,7 +153,7 @@ def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
         ((text_model(), file, "--k", "0"), "--k is 0; wanted 1 to 12"),
         ((text_model(), file, "--classes", "c-river", "--k", "2"), "--k is 2; wanted 1 to 1,"),
         ((text_model(), file, "--classes", "c-rivers"), "no class 'c-rivers'; did you mean 'c-river'"),
-        ((text_model(), file, "--classes", ","), "--classes names no class"),
+        ((text_model(), file, "--classes", ","), "--classes has no class"),
         ((text_model(), file, "--format", "xml"), "--format is 'xml'; wanted jsonl, csv, table"),
         ((text_model(), file, "--input-format", "xml"), "--input-format is 'xml'; wanted one of"),
         ((text_model(), file, "--split", "test"), "is no store; --split test"),
@@ -217,5 +217,5 @@ def test_an_unknown_class_among_several_is_named() -> None:
     done = run("predict", model_with_commas(), "-", "--classes", "Art, Modern,c-coppr", input="the river\n")
     assert str(done.exception) == (
         "--classes: the model has no class 'c-coppr'; did you mean 'c-copper' or 'c-pepper'?;"
-        " a class with a comma in its key needs a --classes of its own"
+        " give a class with a comma in its key in a separate --classes"
     )

@@ -28,7 +28,7 @@ def test_every_answer_has_one() -> None:
     assert probabilities == sorted(probabilities, reverse=True)
     assert 0.3 < probabilities[0] <= 1
     assert second == {"query": 1, "classes": []}
-    assert done.stderr == "1 of 2 queries hold nothing that the model knows; their lists are empty\n"
+    assert done.stderr == "1 of 2 queries have no known feature; their lists are empty\n"
 
 
 def test_csv_has_a_column_only_for_models_that_have_them() -> None:
@@ -61,7 +61,8 @@ def test_a_wanted_precision() -> None:
     arguments = ("predict", calibrated_model(), text_store(), "--device", "cpu")
     done = run(*arguments, "--precision", entry.precision - 0.005)
     assert done.exit_code == 0, done.exception
-    assert f"classes of probability {entry.threshold:.4g} or more: precision {entry.precision:g}" in done.stderr
+    assert f"classes with a probability of {entry.threshold:.4g} or more: on" in done.stderr
+    assert f"this reached a precision of {entry.precision:g}" in done.stderr
     assert done.stdout == run(*arguments, "--at-least", repr(entry.threshold)).stdout
 
 
@@ -71,7 +72,7 @@ def test_tables_show_both(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "%" in run(*arguments, input="the river\n").stdout
     done = run(*arguments, "--at-least", "1", input="the river\n???\n")
     assert "no class is probable enough" in done.stdout
-    assert "nothing that the model knows" in done.stdout
+    assert "no feature known to the model" in done.stdout
 
 
 def test_bad_wishes_are_reported_in_one_line() -> None:
@@ -114,7 +115,7 @@ def test_evaluate_says_how_far_they_are_off(tmp_path: Path) -> None:
     assert found["places"] == 5
     assert [one["predictions"] for one in found["bins"]] == [count for _, _, count in bins]
     shown = run("evaluate", calibrated_model(), text_data(), "--device", "cpu").stdout
-    assert f"{found['error']:.2f} percent points off" in " ".join(shown.split())
+    assert f"off by {found['error']:.2f} percentage points" in " ".join(shown.split())
     few = evaluate_model(predictor, split, ks=[1]).reliability
     assert few is not None
     assert few.error == pytest.approx(expected, abs=0.01)
@@ -125,7 +126,7 @@ def test_evaluate_says_how_far_they_are_off(tmp_path: Path) -> None:
 def test_models_without_them_say_nothing() -> None:
     done = run("evaluate", text_model(), text_data(), "--json", "--device", "cpu")
     assert json.loads(done.stdout)["calibration"] is None
-    assert "percent points off" not in run("evaluate", text_model(), text_data(), "--device", "cpu").stdout
+    assert "percentage points" not in run("evaluate", text_model(), text_data(), "--device", "cpu").stdout
 
 
 def test_rare_classes_are_lifted_on_request() -> None:

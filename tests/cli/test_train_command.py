@@ -85,7 +85,7 @@ def test_signals_checkpoint_and_resume(store: Store, tmp_path: Path, owlmine_com
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == status, errors
-        assert " go on with --resume" in one_error_line(errors)
+        assert " continue with --resume" in one_error_line(errors)
         assert "stopped at step" in one_error_line(errors)
         assert list((out / "checkpoints").glob("*.json"))
         with pytest.raises(DataError):
@@ -147,7 +147,7 @@ def test_signals_while_probabilities_are_fitted(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert killed.returncode == 128 + number, killed.stderr
-    assert re.search("^stopped .*; go on with --resume$", one_error_line(killed.stderr))
+    assert re.search("^stopped .*; continue with --resume$", one_error_line(killed.stderr))
     assert ("rehearsal" in killed.stderr) == repeated
     assert not (tmp_path / "out" / "config.json").exists()
     done = owlmine_command(*command, "--resume")
@@ -187,13 +187,13 @@ def test_the_default_recipe_is_the_best(store: Store, tmp_path: Path, recipe: tu
     assert (model.dense.shape.heads > 1) == is_best
     where = "On validation points"
     if is_best:
-        where = "In a rehearsal without 20% of the training points, judged on these"
+        where = "On 20% of the training points, held out in a rehearsal"
     figures = ", ".join(f"{name} {value:.2f}" for name, value in model.record.figures.items())
     assert f"{where}: {figures}.\n" in done.stdout
     assert list(model.record.figures) == ["P@1", "P@3", "P@5"]
     last = done.stdout.split("P@1 ")[1].splitlines()[1:]
     assert last == [
-        "These points come with the training data, and new ones can be harder.",
+        "These points come from the training data; new ones can be harder.",
         f"On the test split: owlmine evaluate {tmp_path / 'out'} {store.path}",
     ]
 
@@ -221,7 +221,7 @@ def test_full_disk(store: Store, tiny_disk: Path, owlmine_command: Command) -> N
         "train", store.path, "--out", out, *SMALL, "--epochs", "2", "--checkpoint-minutes", "0.00001"
     )
     assert done.returncode == 2
-    assert "not written: No space left on device; training goes on" in done.stderr
+    assert "not written: No space left on device; training continues" in done.stderr
     assert "epoch  2.00" in done.stderr
     assert "the model cannot be written" in one_error_line(done.stderr)
     with pytest.raises(DataError):
@@ -269,12 +269,12 @@ def test_folder_in_use(store: Store, tmp_path: Path, owlmine_command: Command) -
     [
         (text_model, None, (), "text-model: found files README.md, .*; wanted train"),
         (lambda: "nowhere", None, (), "nowhere: found no such file or folder; wanted a store, a dataset, or the word"),
-        (text_store, text_model, (), "text-model: holds a finished model; give another folder"),
+        (text_store, text_model, (), "text-model: contains a finished model; choose another folder"),
         (text_store, text_store, (), "texts.store: already exists"),
-        (text_store, text_store, ("--resume",), "texts.store: holds no run to resume"),
-        (text_store, text_model, ("--resume",), "text-model: holds a finished model of other options or data"),
-        (sparse_data, text_model, ("--resume",), "text-model: holds a finished model of other options or data"),
-        (dense_data, text_model, ("--resume",), "text-model: holds a finished model of other options or data"),
+        (text_store, text_store, ("--resume",), "texts.store: has no run to resume"),
+        (text_store, text_model, ("--resume",), "text-model: contains a finished model with other options or data"),
+        (sparse_data, text_model, ("--resume",), "text-model: contains a finished model with other options or data"),
+        (dense_data, text_model, ("--resume",), "text-model: contains a finished model with other options or data"),
     ],
     ids=["model as data", "no data", "a model", "a store", "no run", "other options", "other data", "vectors for text"],
 )

@@ -65,8 +65,8 @@ def refusal(*arguments: object) -> str:
 def test_a_folder_with_something_else_is_left_alone(small_store: Store, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     told = refusal(small_store.path, "--out", tmp_path, *BUDGET)
-    assert told == f"{tmp_path}: holds something else; wanted a new folder or one that owlmine compare made"
-    assert "holds something else" in refusal(small_store.path, "--out", tmp_path / "mine.txt", *BUDGET)
+    assert told == f"{tmp_path}: has other contents; wanted a new folder or one that owlmine compare made"
+    assert "has other contents" in refusal(small_store.path, "--out", tmp_path / "mine.txt", *BUDGET)
     assert os.listdir(tmp_path) == ["mine.txt"]
 
 

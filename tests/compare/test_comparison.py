@@ -249,7 +249,7 @@ def test_other_errors_are_not_taken_for_bad_rates(runs: Runs, monkeypatch: pytes
 
 def test_a_stopped_comparison_says_how_to_resume(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object, **__: object) -> None:
-        raise Stopped(signal.SIGTERM, "stopped at step 3 of 9; go on with --resume")
+        raise Stopped(signal.SIGTERM, "stopped at step 3 of 9; continue with --resume")
 
     monkeypatch.setattr(compare_runs, "train", stopped)
     with pytest.raises(Stopped, match=r"^stopped at step 3 of 9; run the same command again to resume$"):

@@ -1,4 +1,4 @@
-"""The demo as a user runs it, with a tiny budget, killed on the way; its folder; and its report as a browser reads it."""
+"""The demo as a user runs it, with a tiny budget, killed halfway; its folder; and its report as a browser reads it."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_nothing_is_removed_where_no_demo_was(earlier: tuple[DemoFolder, Store])
     home, store = earlier
     (home.path / ".owlmine-demo").unlink()
     before = files_in(home.path)
-    with pytest.raises(OwlmineError, match="holds something else; wanted a new folder or one that owlmine demo made"):
+    with pytest.raises(OwlmineError, match="has other contents; wanted a new folder or one that owlmine demo made"):
         run_demo(store, home.path, DemoOptions(), Heard())
     assert files_in(home.path) == before
 
@@ -369,7 +369,7 @@ def test_half_removed_is_no_model_and_still_known(
 def test_a_stopped_demo_says_how_to_resume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def stopped(*_: object, reporter: Reporter, **__: object) -> None:
         del reporter
-        raise Stopped(signal.SIGTERM, "stopped at step 3 of 9; go on with --resume")
+        raise Stopped(signal.SIGTERM, "stopped at step 3 of 9; continue with --resume")
 
     monkeypatch.setattr(compare_runs, "train", stopped)
     with pytest.raises(Stopped, match=r"^stopped at step 3 of 9; run the same command again to resume$") as caught:

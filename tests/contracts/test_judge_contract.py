@@ -44,7 +44,7 @@ def forms_of(name: str) -> Mapping[Variant, Judge]:
 def some_candidates(name: str) -> Candidates:
     """With what the judge suggests, if it does."""
     form = next(iter(forms_of(name).values()))
-    return small_world().candidates(suggestions=form if isinstance(form, Suggests) else None)
+    return small_world().candidates(suggesters=[form] if isinstance(form, Suggests) else [])
 
 
 def with_places(candidates: Candidates, ids_NS: Any, dense_NS: Any = None) -> Candidates:
@@ -64,6 +64,7 @@ def row_of(candidates: Candidates, row: int) -> Candidates:
         candidates.dense_NS[own],
         candidates.best_N[own],
         candidates.num_listed,
+        candidates.suggested,
     )
 
 
@@ -207,7 +208,11 @@ def test_nothing_that_it_is_given_changes(name: str) -> None:
         before = [array.copy() for array in arrays], [tensor.clone() for tensor in judge.tensors().values()]
         judge.scores(candidates)
         if isinstance(judge, Suggests):
-            judge.suggest(queries, 4)[:] = -1
+            # Nor what it has looked up: whoever asks may write to the answer.
+            suggested = judge.suggest(candidates.encoded, 4)
+            wanted = suggested.copy()
+            suggested[:] = -1
+            np.testing.assert_array_equal(judge.suggest(candidates.encoded, 4), wanted)
         for array, old in zip(arrays, before[0], strict=True):
             np.testing.assert_array_equal(array, old)
         for tensor, old_tensor in zip(judge.tensors().values(), before[1], strict=True):
@@ -285,10 +290,11 @@ def test_new_classes_score_nothing_and_known_ones_as_before(name: str, num_new: 
 @pytest.mark.parametrize("name", [name for name, judge in JUDGES.items() if hasattr(judge, "suggest")])
 @pytest.mark.parametrize("count", [0, 1, 4, 100])
 def test_suggestions_are_classes_each_once(name: str, count: int) -> None:
-    queries, num_classes = small_world().queries, small_world().model.shape.num_classes
+    queries, model = small_world().queries, small_world().model
+    num_classes = model.shape.num_classes
     for _, judge in judges(name):
         assert isinstance(judge, Suggests)
-        found = judge.suggest(queries, count)
+        found = judge.suggest(Encoded.of(model, queries), count)
         assert found.dtype == np.int64
         assert found.shape == (len(queries), min(count, num_classes))
         for row, ids in enumerate(found):
@@ -296,9 +302,20 @@ def test_suggestions_are_classes_each_once(name: str, count: int) -> None:
             assert len(set(own)) == len(own)
             assert all(c < num_classes for c in own)
             assert (ids[len(own) :] == -1).all(), "empty places come last"
-            np.testing.assert_array_equal(judge.suggest(queries[row : row + 1], count)[0], ids)
+            alone = Encoded.of(model, queries[row : row + 1])
+            np.testing.assert_array_equal(judge.suggest(alone, count)[0], ids)
         assert (found[-1] == -1).all(), "an empty query suggests nothing"
         assert count == 0 or (found >= 0).any()
+
+
+@pytest.mark.parametrize("name", [name for name, judge in JUDGES.items() if hasattr(judge, "suggest")])
+def test_all_forms_suggest_the_same(name: str) -> None:
+    """The lists are made before a form is chosen."""
+    encoded = Encoded.of(small_world().model, small_world().queries)
+    first, *others = (judge.suggest(encoded, 9) for _, judge in judges(name) if isinstance(judge, Suggests))
+    assert others
+    for other in others:
+        np.testing.assert_array_equal(other, first)
 
 
 OTHER_WORLDS: dict[str, dict[str, Any]] = {

@@ -71,7 +71,7 @@ def test_every_flipped_byte_is_found(store: Store) -> None:
 def test_flipped_byte_in_meta_is_found(store: Store) -> None:
     text = (store.path / "meta.json").read_text()
     (store.path / "meta.json").write_text(text.replace('"features": 50', '"features": 51'))
-    with pytest.raises(DataError, match="checksum that does not fit"):
+    with pytest.raises(DataError, match="checksum that does not match"):
         Store.open(store.path)
 
 

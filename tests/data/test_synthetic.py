@@ -223,7 +223,7 @@ def test_store_is_whole_and_described_like_a_converted_one(tiny: Store, tmp_path
     converted = convert({"train": pair, "test": pair}, tmp_path / "converted")
     assert set(tiny.meta) == set(converted.meta)
     assert set(tiny.meta["splits"]["test"]) == set(converted.meta["splits"]["test"])
-    with pytest.raises(OwlmineError, match="holds no truth"):
+    with pytest.raises(OwlmineError, match="has no known truth"):
         Truth.of(converted)
 
 

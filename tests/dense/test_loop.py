@@ -262,7 +262,7 @@ class Lost(MemoryBest):
 @pytest.mark.parametrize(
     ("best", "message", "epoch"),
     [
-        (FullDisk(), "disk: full; training goes on", 1),
+        (FullDisk(), "disk: full; training continues", 1),
         (Lost(), "disk: missing; the model keeps the last epoch's weights instead of the best", 2),
     ],
     ids=["full", "lost"],
@@ -326,7 +326,7 @@ def test_harmed_weights_are_not_saved(store: Store) -> None:
     watch = MemoryWatch(save_always=True)
     with pytest.MonkeyPatch.context() as patch:
         use_step(poisoned("classes", math.nan, after=8), patch)
-        with pytest.raises(NotFinite, match=f"^after step 8 classes holds numbers that are not finite{LOWER}"):
+        with pytest.raises(NotFinite, match=f"^after step 8 classes has numbers that are not finite{LOWER}"):
             training(store, small_settings(), watch).run()
     assert watch.events[-1] == "save 7"
     fit = training(store, small_settings(), MemoryWatch(saved=watch.saved)).run()
@@ -336,7 +336,7 @@ def test_harmed_weights_are_not_saved(store: Store) -> None:
 def test_harmed_weights_are_no_model(store: Store) -> None:
     with pytest.MonkeyPatch.context() as patch:
         use_step(poisoned("table", math.inf, after=10), patch)
-        with pytest.raises(NotFinite, match=f"^after step 10 table holds numbers that are not finite{LOWER}"):
+        with pytest.raises(NotFinite, match=f"^after step 10 table has numbers that are not finite{LOWER}"):
             trained(store, small_settings(epochs=1.0))
 
 

@@ -91,7 +91,7 @@ def test_flipped_bytes_are_found(copy: Path, name: str, place: int) -> None:
     file.write_bytes(data)
     (error,) = verify_model(copy)
     assert error.path == str(file)
-    with pytest.raises(DataError, match=f"{file.name}: found a checksum that is not the one in config.json"):
+    with pytest.raises(DataError, match=f"{file.name}: found a checksum that differs from the one in config.json"):
         owlmine.load(copy)
 
 
@@ -101,7 +101,7 @@ def test_changed_config_and_missing_files_are_found(copy: Path) -> None:
     (copy / "weights.safetensors").unlink()
     found = {Path(error.path).name: error.found for error in verify_model(copy)}
     assert found == {
-        "config.json": "a checksum that does not fit the content",
+        "config.json": "a checksum that does not match the content",
         "weights.safetensors": "no such file",
     }
 
@@ -129,12 +129,12 @@ def test_harmed_files_do_not_load(copy: Path, name: str, kept: float | None, sea
         ({"version": 3}, "found model version 3, .*; wanted version 2; load the model with a newer owlmine"),
         ({"version": None}, "found model version None, .*; wanted version 2; train the model again"),
         ({"format": "other"}, 'wanted "format": "owlmine-model"'),
-        ({"shape": {"num_features": 99, "num_classes": 30, "dim": 8}}, "wanted an unharmed model folder"),
-        ({"shape": {"num_features": 100, "num_classes": 31, "dim": 8}}, "wanted an unharmed model folder"),
-        ({"shape": {"num_features": 100, "num_classes": 30, "dim": 8, "depth": 2}}, "wanted an unharmed model folder"),
-        ({"shape": {"num_features": 100, "num_classes": 30, "dim": 8, "wings": 2}}, "wanted an unharmed model folder"),
-        ({"shape": {"num_features": 0, "num_classes": 30}}, "wanted an unharmed model folder"),
-        ({"shape": None}, "wanted an unharmed model folder"),
+        ({"shape": {"num_features": 99, "num_classes": 30, "dim": 8}}, "wanted an intact model folder"),
+        ({"shape": {"num_features": 100, "num_classes": 31, "dim": 8}}, "wanted an intact model folder"),
+        ({"shape": {"num_features": 100, "num_classes": 30, "dim": 8, "depth": 2}}, "wanted an intact model folder"),
+        ({"shape": {"num_features": 100, "num_classes": 30, "dim": 8, "wings": 2}}, "wanted an intact model folder"),
+        ({"shape": {"num_features": 0, "num_classes": 30}}, "wanted an intact model folder"),
+        ({"shape": None}, "wanted an intact model folder"),
     ],
     ids=str,
 )
@@ -180,7 +180,7 @@ def test_a_calibration_by_more_classes_than_there_are_is_refused(copy: Path) -> 
     config["record"]["calibration"]["depth"] = 31
     (copy / "config.json").write_text(json.dumps(config))
     seal(copy)
-    with pytest.raises(DataError, match=r"config.json: .*a calibration by the 31 best classes; there are 30"):
+    with pytest.raises(DataError, match=r"config.json: .*a calibration on the 31 best classes; there are 30"):
         owlmine.load(copy)
 
 
@@ -189,7 +189,7 @@ def test_no_model_at_all(tmp_path: Path) -> None:
         with pytest.raises(OwlmineError, match="wanted a model folder"):
             owlmine.load(folder)
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(DataError, match=r"found an unfinished run; wanted a finished model \(go on with"):
+    with pytest.raises(DataError, match=r"found an unfinished run; wanted a finished model \(continue with"):
         owlmine.load(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(DataError, match="not JSON"):
@@ -255,7 +255,7 @@ def test_a_record_without_checksums_is_refused(copy: Path, name: str) -> None:
     config = json.loads((copy / "config.json").read_text())
     del config[name]
     (copy / "config.json").write_text(json.dumps(config))
-    with pytest.raises(DataError, match=r"config.json: found a checksum that does not fit the content"):
+    with pytest.raises(DataError, match=r"config.json: found a checksum that does not match the content"):
         owlmine.load(copy)
 
 

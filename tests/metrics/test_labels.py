@@ -46,14 +46,14 @@ def test_a_stored_zero_is_no_label() -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([[0], [5]], "labels hold the class 5; wanted ids from 0 to 4"),
-        ([[0], [-1]], "labels hold the class -1; wanted ids from 0 to 4"),
-        (csr_array(np.ones((2, 7))), "labels hold the class 6; wanted ids from 0 to 4"),
+        ([[0], [5]], "labels contain the class 5; wanted ids from 0 to 4"),
+        ([[0], [-1]], "labels contain the class -1; wanted ids from 0 to 4"),
+        (csr_array(np.ones((2, 7))), "labels contain the class 6; wanted ids from 0 to 4"),
         ([[0], [1.0]], "labels have the type float64; wanted integer class ids"),
         ([[True], [False]], "labels have the type bool; wanted integer class ids"),
         ([["a"], []], "labels have the type <U1; wanted integer class ids"),
-        ([0, 1], "labels hold the row 0; wanted a list of class ids"),
-        (["01", "2"], "labels hold the row '01'; wanted a list of class ids"),
+        ([0, 1], "labels contain the row 0; wanted a list of class ids"),
+        (["01", "2"], "labels contain the row '01'; wanted a list of class ids"),
         (np.zeros((2, 5)), "labels are a ndarray; wanted SparseRows"),
         ("ab", "labels are a str; wanted SparseRows"),
         ([[0]], "labels have 1 rows; wanted 2"),
@@ -145,9 +145,9 @@ def test_batches_with_their_pairs_equal_the_whole() -> None:
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        (np.array([[1, 0]]), "filter pairs hold the row 1; wanted rows from 0 to 0"),
-        (np.array([[0, 9]]), "filter pairs hold the class 9; wanted ids from 0 to 8"),
-        (np.array([[0, -1]]), "filter pairs hold -1; wanted rows and classes of at least 0"),
+        (np.array([[1, 0]]), "filter pairs contain the row 1; wanted rows from 0 to 0"),
+        (np.array([[0, 9]]), "filter pairs contain the class 9; wanted ids from 0 to 8"),
+        (np.array([[0, -1]]), "filter pairs contain -1; wanted rows and classes of at least 0"),
         (np.array([[0.0, 1.0]]), r"shape \(1, 2\) and the type float64; wanted integers \[pairs, 2\]"),
         (np.array([0, 1]), r"shape \(2,\) and the type int64; wanted integers \[pairs, 2\]"),
         (np.array([[0, 1, 2]]), r"shape \(1, 3\) and the type int64; wanted integers \[pairs, 2\]"),

@@ -109,7 +109,7 @@ def test_bad_cut_offs(k: object) -> None:
 def test_plain_functions_have_the_same_doors() -> None:
     with pytest.raises(ValueError, match="ranked_ids has 0 rows; wanted at least one"):
         recall_at_k(np.empty((0, 3), np.int64), [], 1)
-    with pytest.raises(ValueError, match="labels hold the class -1"):
+    with pytest.raises(ValueError, match="labels contain the class -1"):
         recall_at_k(IDS, [[0], [-1]], 1)
     for metric in (psp_at_k, psndcg_at_k):
         with pytest.raises(ValueError, match="ranked_ids holds 2; wanted class ids from 0 to 1"):

@@ -72,10 +72,10 @@ def test_default_constants_are_the_defaults_of_the_weights() -> None:
 @pytest.mark.parametrize(
     ("counts", "num_points", "message"),
     [
-        ([1, -2], 9, "class_counts hold -2; wanted at least 0"),
+        ([1, -2], 9, "class_counts contain -2; wanted at least 0"),
         ([1.5], 9, "class_counts have the type float64; wanted integers"),
         ([[1]], 9, r"class_counts have the shape \(1, 1\); wanted one per class"),
-        ([10], 9, "class_counts hold 10; wanted at most 9"),
+        ([10], 9, "class_counts contain 10; wanted at most 9"),
         ([1], 2, "num_points is 2; wanted at least 3"),
     ],
 )

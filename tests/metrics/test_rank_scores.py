@@ -103,9 +103,9 @@ def test_a_tensor_that_asks_for_gradients() -> None:
         (torch.zeros(3), r"scores have the shape \(3,\); wanted \[rows, classes\]"),
         (np.zeros((1, 2), np.bool_), "scores have the type bool; wanted real numbers"),
         (torch.zeros((1, 2), dtype=torch.complex64), "scores have the type torch.complex64; wanted real"),
-        (np.array([[5.0, np.nan, 7.0, 9.0]]), "scores hold NaN; wanted"),
-        (torch.tensor([[5.0, torch.nan, 7.0, 9.0]]), "scores hold NaN; wanted"),
-        (csr_array(np.array([[5.0, np.nan]])), "scores hold NaN; wanted"),
+        (np.array([[5.0, np.nan, 7.0, 9.0]]), "scores contain NaN; wanted"),
+        (torch.tensor([[5.0, torch.nan, 7.0, 9.0]]), "scores contain NaN; wanted"),
+        (csr_array(np.array([[5.0, np.nan]])), "scores contain NaN; wanted"),
     ],
 )
 def test_bad_scores(scores: object, message: str) -> None:

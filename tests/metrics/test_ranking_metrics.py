@@ -141,7 +141,7 @@ def test_a_batch_that_is_refused_leaves_no_trace() -> None:
     metrics = RankingMetrics(3, ks=(1,))
     metrics.update(np.array([[1]]), [[1]])
     before = metrics.compute()
-    with pytest.raises(ValueError, match="labels hold the class 3"):
+    with pytest.raises(ValueError, match="labels contain the class 3"):
         metrics.update(np.array([[1]]), [[3]])
     assert metrics.compute() == before
 
@@ -189,8 +189,8 @@ def test_running_sum_keeps_what_rounding_drops() -> None:
         ({"num_classes": 0}, "num_classes is 0; wanted a whole number of at least 1"),
         ({"num_classes": 5.0}, "num_classes is 5.0; wanted a whole number"),
         ({"inverse_propensities": np.ones(4)}, r"inverse_propensities have the shape \(4,\); wanted \[5\]"),
-        ({"inverse_propensities": np.array([1, 1, 0, 1, 1])}, "inverse_propensities hold 0; wanted finite"),
-        ({"inverse_propensities": np.array([1, 1, 1, 1, np.nan])}, "inverse_propensities hold nan; wanted"),
+        ({"inverse_propensities": np.array([1, 1, 0, 1, 1])}, "inverse_propensities contain 0; wanted finite"),
+        ({"inverse_propensities": np.array([1, 1, 1, 1, np.nan])}, "inverse_propensities contain nan; wanted"),
         ({"inverse_propensities": np.array(list("abcde"))}, "inverse_propensities have the type <U1; wanted"),
         ({"class_counts": np.ones(6, np.int64)}, r"class_counts have the shape \(6,\); wanted \[5\]"),
         ({"class_counts": np.ones(5)}, "class_counts have the type float64; wanted integers"),

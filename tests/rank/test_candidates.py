@@ -1,4 +1,4 @@
-"""Candidates of queries: the best classes of the dense model, and behind them those that names suggest.
+"""Candidates of queries: the best classes of the dense model, and after them those that judges suggest.
 
 Shapes: N queries, S places of a list, n places for suggested classes, K classes.
 """
@@ -16,8 +16,10 @@ from owlmine.data.rows import Int64, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.rank import candidates as module
-from owlmine.rank.candidates import SUGGESTED, Candidates, Encoded, find_candidates
+from owlmine.rank.candidates import SUGGESTED, Candidates, Encoded, Suggests, find_candidates
 from owlmine.rank.names import NameJudge
+from owlmine.rank.neighbours import NeighbourJudge
+from owlmine.rank.points import SparsePoints
 from owlmine.rank.sparse_weights import SparseWeights
 
 from .small_tasks import dense, dense_weights, sparse_rows
@@ -50,6 +52,13 @@ def some_names(num_classes: int = NUM_CLASSES, share: float = 0.25) -> NameJudge
     return NameJudge.over(SparseWeights(rows.offsets, rows.indices, weights, none_K, NUM_FEATURES))
 
 
+def some_neighbours(num_classes: int = NUM_CLASSES) -> NeighbourJudge:
+    points, generator = some_queries(8, 40), np.random.default_rng(8)
+    labels = [np.sort(generator.permutation(num_classes)[:6]) for _ in range(40)]
+    label_rows = SparseRows(np.arange(41) * 6, np.concatenate(labels), None)
+    return NeighbourJudge(SparsePoints.of(points, num_features=NUM_FEATURES), label_rows, 5, 2.0, num_classes)
+
+
 def dense_scores(model: Retriever, queries: SparseRows) -> np.ndarray[Any, Any]:
     vectors_ND = model.encode(query_batch(queries, model.device))
     return (vectors_ND.double() @ model.classes.weight.double().T).numpy()
@@ -76,10 +85,11 @@ def test_lists_against_a_loop(monkeypatch: pytest.MonkeyPatch, among: Int64 | No
     allowed = list(range(NUM_CLASSES)) if among is None else among.tolist()
     exact_NK, queries_NF = dense_scores(model, queries), dense(queries, NUM_FEATURES)
     plain = found(model, queries, 5, among=among)
-    whole = found(model, queries, 5, among=among, suggestions=names)
+    whole = found(model, queries, 5, among=among, suggesters=[names])
     assert (whole.dense_NS.dtype, whole.ids_NS.dtype) == (np.float32, np.int64)
     assert whole.dense_NS.shape == whole.ids_NS.shape == (NUM_QUERIES, 5 + SUGGESTED)
     assert (plain.num_listed, whole.num_listed) == (5, 5)
+    assert (plain.suggested, whole.suggested) == ((), ("names",))
     np.testing.assert_array_equal(whole.ids_NS[:, :5], plain.ids_NS)
     np.testing.assert_array_equal(whole.dense_NS[:, :5], plain.dense_NS)
     joined = 0
@@ -109,7 +119,7 @@ def test_the_best_score_is_that_of_all_trained_classes(
     # Added ones are listed first.
     model.classes.weight[30:] *= 3
     count = min(count, NUM_CLASSES if among is None else len(among))
-    candidates = found(model, queries, count, among=among, num_trained=num_trained, suggestions=some_names())
+    candidates = found(model, queries, count, among=among, num_trained=num_trained, suggesters=[some_names()])
     best_N = dense_scores(model, queries)[:, :num_trained].max(axis=1)
     np.testing.assert_allclose(candidates.best_N, best_N, rtol=0, atol=1e-6)
 
@@ -121,15 +131,15 @@ def test_without_suggestions_the_best_is_that_of_the_list() -> None:
 
 
 def test_nothing_joins_where_all_are_listed() -> None:
-    candidates = found(some_model(8), some_queries(), 8, suggestions=some_names(8))
-    assert candidates.ids_NS.shape == (NUM_QUERIES, 16)
+    candidates = found(some_model(8), some_queries(), 8, suggesters=[some_names(8)])
+    assert candidates.ids_NS.shape == (NUM_QUERIES, 8 + SUGGESTED)
     assert (candidates.ids_NS[:, 8:] == -1).all()
     assert np.isneginf(candidates.dense_NS[:, 8:]).all()
 
 
 @pytest.mark.parametrize("among", [None, SOME])
 def test_no_queries(among: Int64 | None) -> None:
-    candidates = found(some_model(), some_queries()[:0], 5, among=among, suggestions=some_names())
+    candidates = found(some_model(), some_queries()[:0], 5, among=among, suggesters=[some_names()])
     assert candidates.dense_NS.shape == candidates.ids_NS.shape == (0, 5 + SUGGESTED)
     assert candidates.best_N.shape == (0,)
 
@@ -138,23 +148,61 @@ def test_suggestions_stay_as_they_are() -> None:
     """They may belong to whoever made them, and may be none at all."""
 
     class Suggestions:
+        name = "seven"
+
         def __init__(self, width: int) -> None:
-            self.ids_Nn = np.full((NUM_QUERIES, width), 7)
+            self.ids_Nn = np.full((NUM_QUERIES, width), -1)
+            self.ids_Nn[:, :1] = 7
             self.ids_Nn.flags.writeable = False
 
-        def suggest(self, queries: SparseRows, count: int) -> Int64:
-            assert (len(queries), count) == (NUM_QUERIES, SUGGESTED)
+        def suggest(self, encoded: Encoded, count: int) -> Int64:
+            assert (len(encoded), count) == (NUM_QUERIES, SUGGESTED)
             return self.ids_Nn
 
-    for width in (0, 1):
-        candidates = found(some_model(), some_queries(), NUM_CLASSES - 1, suggestions=Suggestions(width))
-        assert candidates.ids_NS.shape == (NUM_QUERIES, NUM_CLASSES - 1 + width)
+    for width in (0, 1, SUGGESTED):
+        suggestions = Suggestions(width)
+        candidates = found(some_model(), some_queries(), 1, suggesters=[suggestions])
+        assert candidates.ids_NS.shape == (NUM_QUERIES, 1 + SUGGESTED)
+        assert (candidates.ids_NS[:, 2:] == -1).all()
+        assert (candidates.ids_NS == 7).any(axis=1).all() == (width > 0)
         assert (np.sort(candidates.lookup_ids, axis=1)[:, 0] >= 0).all()
+
+
+@pytest.mark.parametrize("among", [None, SOME])
+@pytest.mark.parametrize("order", [("names", "neighbours"), ("neighbours", "names")])
+def test_two_judges_suggest_for_one_list(order: tuple[str, str], among: Int64 | None) -> None:
+    """Each has places of its own, and a class that both suggest has one of the first one's."""
+    model, queries = some_model(), some_queries()
+    judges: dict[str, Suggests] = {"names": some_names(), "neighbours": some_neighbours()}
+    allowed = list(range(NUM_CLASSES)) if among is None else among.tolist()
+    plain = found(model, queries, 5, among=among)
+    whole = found(model, queries, 5, among=among, suggesters=[judges[name] for name in order])
+    assert (whole.num_listed, whole.suggested) == (5, order)
+    assert whole.ids_NS.shape == whole.dense_NS.shape == (NUM_QUERIES, 5 + 2 * SUGGESTED)
+    np.testing.assert_array_equal(whole.ids_NS[:, :5], plain.ids_NS)
+    exact_NK, shared = dense_scores(model, queries), 0
+    encoded = Encoded.of(model, queries)
+    theirs = [judges[name].suggest(encoded, SUGGESTED).tolist() for name in order]
+    for row in range(NUM_QUERIES):
+        first, second = ([c for c in own[row] if c in allowed and c not in plain.ids_NS[row]] for own in theirs)
+        ids, scores = whole.ids_NS[row, 5:], whole.dense_NS[row, 5:]
+        assert [c for c in ids[:SUGGESTED] if c >= 0] == first
+        assert [c for c in ids[SUGGESTED:] if c >= 0] == [c for c in second if c not in first]
+        assert len(set(ids[ids >= 0])) == (ids >= 0).sum()
+        np.testing.assert_allclose(scores[ids >= 0], exact_NK[row, ids[ids >= 0]], rtol=0, atol=3e-7)
+        assert np.isneginf(scores[ids < 0]).all()
+        shared += len(set(first) & set(second))
+    assert shared > (NUM_QUERIES if among is None else 0)
+    # Without the first one the second one has those places.
+    alone = found(model, queries, 5, among=among, suggesters=[judges[order[1]]])
+    for row in range(NUM_QUERIES):
+        second = [c for c in theirs[1][row] if c in allowed and c not in plain.ids_NS[row]]
+        assert [c for c in alone.ids_NS[row, 5:] if c >= 0] == second
 
 
 def test_a_query_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, calls = some_model(), []
     encode = model.encode
     monkeypatch.setattr(model, "encode", lambda batch: calls.append(len(batch)) or encode(batch))
-    found(model, some_queries(), 5, among=SOME, suggestions=some_names(), num_trained=30)
+    found(model, some_queries(), 5, among=SOME, suggesters=[some_names(), some_neighbours()], num_trained=30)
     assert calls == [NUM_QUERIES]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from owlmine.data import Store
-from owlmine.data.rows import Float32, Int64, SparseRows
+from owlmine.data.rows import Float32, Int64
 from owlmine.dense.retriever import ModelShape
 from owlmine.folder.model_folder import load_model, save_model
 from owlmine.rank import JUDGES, Candidates, Encoded, Ranker, Training, register
@@ -90,8 +90,8 @@ class SuggestingJudge(ToyJudge):
 
     name: ClassVar[str] = "suggesting_toy"
 
-    def suggest(self, queries: SparseRows, count: int) -> Int64:
-        matches = queries.to_scipy(1000).toarray()[:, self.features_KL].sum(axis=2)
+    def suggest(self, encoded: Encoded, count: int) -> Int64:
+        matches = encoded.sparse_queries.to_scipy(1000).toarray()[:, self.features_KL].sum(axis=2)
         best = np.argsort(-matches, axis=1, kind="stable")[:, :count]
         return np.where(np.take_along_axis(matches, best, axis=1) > 0, best, -1)
 
@@ -130,7 +130,7 @@ def test_a_model_of_a_judge_that_is_not_there_is_refused(toy: type[ToyJudge], mo
     model = fit(Store.open(text_store()), options)
     record, tensors = model.ranker.to_dict(), model.ranker.tensors()
     monkeypatch.delitem(JUDGES, toy.name)
-    with pytest.raises(ValueError, match=f"a judge '{toy.name}'; wanted some of linear, rarity, neighbours, names"):
+    with pytest.raises(ValueError, match=f"a judge '{toy.name}'; wanted some of {', '.join(JUDGES)}"):
         Ranker.load(record, tensors, model.dense)
 
 
@@ -138,7 +138,7 @@ def test_a_model_of_a_judge_that_is_not_there_is_refused(toy: type[ToyJudge], mo
 def test_names_of_judges_are_words_of_their_own(name: str) -> None:
     with pytest.raises(AssertionError):
         register(type("Other", (ToyJudge,), {"name": name}))
-    assert list(JUDGES) == ["linear", "rarity", "neighbours", "names"]
+    assert list(JUDGES) == ["linear", "rarity", "neighbours", "vector_neighbours", "names"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_lists_are_as_long_as_memory_allows(
         monkeypatch.setattr(module, name, value)
     said: list[str] = []
     mine_pairs(replace(world().training, message=said.append))
-    assert said[0] == f"the {length} best classes of each training point, for what the model confuses"
+    assert said[0] == f"the {length} best classes of each training point, to find confusable classes"
 
 
 @pytest.mark.parametrize(

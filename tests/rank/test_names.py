@@ -23,6 +23,7 @@ from owlmine.data.rows import SparseRows
 from owlmine.folder.tensor_files import write_tensors
 from owlmine.rank import names as module
 from owlmine.rank import spelling
+from owlmine.rank.candidates import Encoded
 from owlmine.rank.names import NameJudge, name_weights
 from owlmine.rank.sparse_weights import SparseWeights
 from owlmine.rank.spelling import nearest_names
@@ -52,6 +53,11 @@ def random_matches(seed: int, *, num_classes: int, num_features: int, share: flo
     weights = np.random.default_rng(seed).random(len(rows.indices)).astype(np.float32)
     none_K = np.zeros(num_classes, np.float32)
     return NameJudge.over(SparseWeights(rows.offsets, rows.indices, weights, none_K, num_features))
+
+
+def unencoded(queries: SparseRows) -> Encoded:
+    """Names do not look at vectors."""
+    return Encoded(queries, torch.zeros(len(queries), 0))
 
 
 def positive_rows(seed: int, *, num_rows: int, num_features: int) -> SparseRows:
@@ -159,7 +165,7 @@ def test_best_classes_against_a_sort(
     with pytest.MonkeyPatch.context() as patch:
         if not is_compiled:
             without_extensions(patch)
-        found_Nn = matches.suggest(queries, count)
+        found_Nn = matches.suggest(unencoded(queries), count)
     assert (found_Nn.dtype, found_Nn.shape) == (np.int64, (num_queries, min(count, num_classes)))
     scores_NK = dense(queries, num_features) @ dense_weights(matches.weights)[:, :-1].T
     for scores_K, found_n in zip(scores_NK, found_Nn, strict=True):
@@ -177,8 +183,12 @@ def test_of_equals_the_smaller_class_is_first() -> None:
         np.array([0, 1, 1, 2, 3, 4]), np.array([0, 1, 0, 0]), np.array([0.5, 0.5, 0.5, 0.75]), np.zeros(5), 2
     )
     queries = SparseRows(np.array([0, 1, 1, 2]), np.array([0, 1]), np.array([3.0, 0.25], np.float32))
-    assert NameJudge.over(weights).suggest(queries, 9).tolist() == [[4, 0, 3, -1, -1], [-1] * 5, [2, -1, -1, -1, -1]]
-    assert NameJudge.over(weights).suggest(queries, 2).tolist() == [[4, 0], [-1, -1], [2, -1]]
+    assert NameJudge.over(weights).suggest(unencoded(queries), 9).tolist() == [
+        [4, 0, 3, -1, -1],
+        [-1] * 5,
+        [2, -1, -1, -1, -1],
+    ]
+    assert NameJudge.over(weights).suggest(unencoded(queries), 2).tolist() == [[4, 0], [-1, -1], [2, -1]]
 
 
 @pytest.mark.usefixtures("way")
@@ -186,7 +196,7 @@ def test_a_weight_of_zero_suggests_nothing() -> None:
     """As a word has that no training document holds."""
     matches = NameJudge.of(["river", "castle"], np.array([0.0, 1.0]), ["castle", "river"])
     queries = SparseRows(np.array([0, 1, 3]), np.array([0, 0, 1]), None)
-    assert matches.suggest(queries, 2).tolist() == [[-1, -1], [0, -1]]
+    assert matches.suggest(unencoded(queries), 2).tolist() == [[-1, -1], [0, -1]]
     found_NS = matches.scores_of(queries, np.array([[0, 1], [0, 1]]), np.zeros(2, np.float32))
     np.testing.assert_allclose(found_NS, [[0, 0], [1, 0]], atol=1e-6)
 
@@ -197,7 +207,7 @@ def test_no_words_or_no_names(words: list[str], names: list[str]) -> None:
     matches = NameJudge.of(words, np.ones(len(words)), names)
     assert matches.weights.shape == (len(names), len(words))
     queries = SparseRows(np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
-    assert matches.suggest(queries, 4).tolist() == [[-1] * len(names)] * 2
+    assert matches.suggest(unencoded(queries), 4).tolist() == [[-1] * len(names)] * 2
     assert matches.scores_of(queries, np.full((2, 3), -1), np.zeros(2, np.float32)).tolist() == [[0.0] * 3] * 2
     assert not matches
     assert NameJudge.over(SparseWeights.from_tensors(matches.tensors())).weights.shape == (len(names), len(words))
@@ -238,7 +248,7 @@ def test_classes_behind_those_that_there_are(num_new: int) -> None:
     np.testing.assert_array_equal(dense_weights(own.weights), before)
     queries = positive_rows(3, num_rows=4, num_features=7)
     matches_NK = dense(queries, 7) @ np.concatenate([before[:, :-1], weights_CF]).T
-    for scores_K, best_n in zip(matches_NK, more.suggest(queries, 20), strict=True):
+    for scores_K, best_n in zip(matches_NK, more.suggest(unencoded(queries), 20), strict=True):
         assert best_n[best_n >= 0].tolist() == [c for c in np.argsort(-scores_K, kind="stable") if scores_K[c] > 0]
 
 
@@ -252,7 +262,7 @@ def test_tensors_and_back() -> None:
         assert np.array_equal(getattr(again.lists, name), getattr(matches.lists, name))
     assert len(again.lists) == len(NAMES)
     queries = sparse_rows(3, num_rows=7, num_features=len(WORDS))
-    assert np.array_equal(again.suggest(queries, 5), matches.suggest(queries, 5))
+    assert np.array_equal(again.suggest(unencoded(queries), 5), matches.suggest(unencoded(queries), 5))
 
 
 @pytest.mark.parametrize("names", [NAMES, ["castle"], ["xyzzy", "42"], []])

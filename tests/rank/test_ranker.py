@@ -17,8 +17,18 @@ from torch import Tensor
 
 from owlmine.data.rows import SparseRows
 from owlmine.dense.retriever import ModelShape, Retriever
-from owlmine.rank import JUDGES, Judge, LinearJudge, Mix, NameJudge, NeighbourJudge, Ranker, RarityJudge
-from owlmine.rank.candidates import Candidates, Encoded
+from owlmine.rank import (
+    JUDGES,
+    Judge,
+    LinearJudge,
+    Mix,
+    NameJudge,
+    NeighbourJudge,
+    Ranker,
+    RarityJudge,
+    VectorNeighbourJudge,
+)
+from owlmine.rank.candidates import SUGGESTED, Candidates, Encoded
 from owlmine.rank.points import DensePoints, SparsePoints
 from owlmine.rank.sparse_weights import SparseWeights
 
@@ -45,6 +55,11 @@ VECTORS = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 LINEAR_SCORES = [[1.0, 0.0, -0.25], [0.5, 0.0, 0.25]]
 MATCHES = [[0.0, 0.5, 0.125], [0.0, 0.25, 0.0]]
 RARITIES = [0.0, 0.3, -0.05]
+# Either way the first query is the first point, and the second the second one.
+NEIGHBOURS = NeighbourJudge(SparsePoints.of(QUERIES, num_features=3), LABELS, 1, 2.0, 3)
+VECTOR_NEIGHBOURS = VectorNeighbourJudge(
+    DensePoints(VECTORS.to(torch.bfloat16)).on(torch.device("cpu")), LABELS, 1, 2.0, 3
+)
 
 SCORES = np.array([[0.9, 0.8, 0.1, -np.inf], [0.3, 0.2, 0.1, -np.inf]], np.float32)
 IDS = np.array([[2, 0, 1, -1], [0, 2, 1, -1]], np.int64)
@@ -131,15 +146,16 @@ def test_names_count_the_less_the_surer_the_dense_model_is(weight: float, best: 
     assert_order(ranker, candidates_of(best=best), totals)
 
 
-@pytest.mark.parametrize("by_vectors", [True, False])
-def test_neighbours_add_their_votes(by_vectors: bool) -> None:
-    """Either way the first query is the first point, and the second the second one."""
-    points = DensePoints(VECTORS.to(torch.bfloat16)) if by_vectors else SparsePoints.of(QUERIES, num_features=3)
-    neighbours = NeighbourJudge(points, LABELS, 1, 2.0, 3).on(torch.device("cpu"))
-    ranker = ranker_of({"linear": (LINEAR, 0.1), "neighbours": (neighbours, 0.4), "names": (NAMES, 3.3)})
+@pytest.mark.parametrize("weights", [(0.4, None), (None, 0.4), (0.3, 0.7)])
+def test_neighbours_add_their_votes(weights: tuple[float | None, float | None]) -> None:
+    """Of one kind or of both."""
+    judges: dict[str, tuple[Judge, float]] = {"linear": (LINEAR, 0.1)}
+    for judge, weight in zip((NEIGHBOURS, VECTOR_NEIGHBOURS), weights, strict=True):
+        judges |= {} if weight is None else {judge.name: (judge, weight)}
+    ranker = ranker_of(judges | {"names": (NAMES, 3.3)})
     totals = [totals_by_loop(row, linear=0.1, names=3.3, best=float(SCORES[row, 0])) for row in range(2)]
     for row, voted in enumerate((1, 2)):
-        totals[row][voted] += 0.4
+        totals[row][voted] += sum(weight or 0 for weight in weights)
     assert_order(ranker, candidates_of(), totals)
 
 
@@ -182,10 +198,36 @@ def test_a_judge_that_does_not_count_is_not_asked(monkeypatch: pytest.MonkeyPatc
         ranker_of({"linear": (LINEAR, 0.1)}).order(candidates_of())
 
 
-def test_the_judge_that_suggests_classes() -> None:
-    """Its suggestions are on the lists whatever it counts: that is still to be chosen."""
-    assert ranker_of({"linear": (LINEAR, 0.1), "names": (NAMES, 0.0)}).suggestions is NAMES
-    assert ranker_of({"linear": (LINEAR, 0.1), "rarity": (RARITY, 1.0)}).suggestions is None
+def test_the_judges_that_suggest_classes() -> None:
+    """Their suggestions are on the lists whatever they count: that is still to be chosen."""
+    assert ranker_of({"linear": (LINEAR, 0.1), "names": (NAMES, 0.0)}).suggesters == (NAMES,)
+    assert ranker_of({"linear": (LINEAR, 0.1), "rarity": (RARITY, 1.0)}).suggesters == ()
+    every = whole_ranker()
+    assert every.suggesters == (NEIGHBOURS, VECTOR_NEIGHBOURS, NAMES)
+    found = every.candidates(MODEL, Encoded.of(MODEL, QUERIES), 1)
+    assert found.suggested == ("neighbours", "vector_neighbours", "names")
+    assert found.ids_NS.shape == (2, 3 + 3 * SUGGESTED)
+
+
+@pytest.mark.parametrize("judge", [NEIGHBOURS, VECTOR_NEIGHBOURS], ids=lambda judge: judge.name)
+def test_neighbours_find_a_class_that_the_dense_model_does_not_know(judge: NeighbourJudge) -> None:
+    """No query is near to the vector of a class that training has hardly seen."""
+    model = Retriever.new(MODEL.shape, seed=0)
+    encoded = Encoded.of(model, QUERIES)
+    for row, unseen in enumerate(LABELS.indices.tolist()):
+        model.classes.weight.copy_(encoded.vectors_ND[row])
+        model.classes.weight[unseen] *= -1
+        if judge is VECTOR_NEIGHBOURS:
+            judge = replace(judge, points=DensePoints(encoded.vectors_ND))
+        known = sorted({0, 1, 2} - {unseen})
+        found = {}
+        for judges in ({"linear": (LINEAR, 0.0)}, {"linear": (LINEAR, 0.0), judge.name: (judge, 5.0)}):
+            ranker = ranker_of(judges, shortlist=2)
+            candidates = ranker.candidates(model, encoded, 2)
+            assert sorted(candidates.ids_NS[row, :2].tolist()) == known
+            found[len(judges)] = ranker.order(candidates)[1][row]
+        assert unseen not in found[1]
+        assert found[2][0] == unseen
 
 
 @pytest.mark.parametrize(
@@ -210,8 +252,13 @@ def test_a_ranker_cannot_be_changed() -> None:
 
 
 def whole_ranker() -> Ranker:
-    neighbours = NeighbourJudge(SparsePoints.of(QUERIES, num_features=3), LABELS, 1, 2.0, 3)
-    judges = {"linear": (LINEAR, 0.3), "rarity": (RARITY, 0.1), "neighbours": (neighbours, 0.2), "names": (NAMES, 0.7)}
+    judges: dict[str, tuple[Judge, float]] = {
+        "linear": (LINEAR, 0.3),
+        "rarity": (RARITY, 0.1),
+        "neighbours": (NEIGHBOURS, 0.2),
+        "vector_neighbours": (VECTOR_NEIGHBOURS, 0.3),
+        "names": (NAMES, 0.7),
+    }
     return ranker_of(judges, num_trained=2, dense_weights_K=np.ones(3, "f4"), offsets_K=np.zeros(3, np.float32))
 
 
@@ -228,9 +275,9 @@ def test_there_and_back() -> None:
 
 def test_what_was_read_lies_where_the_model_does() -> None:
     """Vectors of neighbours are bfloat16 in a file, and float32 on a CPU, which multiplies that faster."""
-    neighbours = NeighbourJudge(DensePoints(VECTORS), LABELS, 1, 2.0, 3)
-    read = through_a_file(ranker_of({"neighbours": (neighbours, 0.2)})).judges["neighbours"]
-    assert isinstance(read, NeighbourJudge)
+    neighbours = VectorNeighbourJudge(DensePoints(VECTORS.to(torch.bfloat16)), LABELS, 1, 2.0, 3)
+    read = through_a_file(ranker_of({"vector_neighbours": (neighbours, 0.2)})).judges["vector_neighbours"]
+    assert isinstance(read, VectorNeighbourJudge)
     assert isinstance(read.points, DensePoints)
     assert read.points.vectors_PW.dtype == torch.float32
 

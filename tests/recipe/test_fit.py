@@ -6,6 +6,7 @@ Shapes: N queries, S places of a list of candidates.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ from owlmine.metrics import inverse_propensities
 from owlmine.model import Model, load
 from owlmine.rank import Evidence, Mix, default_mix
 from owlmine.rank import mix as mixing
-from owlmine.rank.candidates import SUGGESTED, Encoded
+from owlmine.rank.candidates import SUGGESTED, Candidates, Encoded
+from owlmine.rank.mix import Gather
 from owlmine.rank.names import NameJudge
+from owlmine.rank.neighbours import NeighbourJudge
+from owlmine.rank.points import DensePoints, SparsePoints
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.words import rarities
 from owlmine.recipe import fit as recipe
@@ -52,13 +56,15 @@ def loaded(predictor: Predictor, folder: Path) -> Model:
 
 
 def listen_to_choice(patch: pytest.MonkeyPatch) -> list[tuple[Evidence, Mix, float]]:
-    """The mix is chosen as ever; back come what it was chosen by, the mix and its precision."""
+    """The mix is chosen as ever; back come what it was chosen by in the end, the mix and its precision."""
     choices: list[tuple[Evidence, Mix, float]] = []
     choose = recipe.choose_mix
 
-    def listening(evidence: Evidence) -> tuple[Mix, float]:
-        choices.append((evidence, *choose(evidence)))
-        return choices[-1][1:]
+    def listening(gather: Gather, judges: Collection[str]) -> tuple[Mix, float]:
+        gathered: list[Evidence] = []
+        chosen = choose(lambda some: gathered.append(gather(some)) or gathered[-1], judges)
+        choices.append((gathered[-1], *chosen))
+        return chosen
 
     patch.setattr(recipe, "choose_mix", listening)
     return choices
@@ -67,7 +73,7 @@ def listen_to_choice(patch: pytest.MonkeyPatch) -> list[tuple[Evidence, Mix, flo
 def choose_always(mix: Mix, patch: pytest.MonkeyPatch) -> list[Evidence]:
     """This mix is chosen whatever validation says; back comes what it would have been chosen by."""
     asked: list[Evidence] = []
-    patch.setattr(recipe, "choose_mix", lambda evidence: asked.append(evidence) or (mix, 0.0))
+    patch.setattr(recipe, "choose_mix", lambda gather, judges: asked.append(gather(judges)) or (mix, 0.0))
     return asked
 
 
@@ -130,24 +136,34 @@ def test_the_figure_of_the_mix_is_that_of_the_model(
     assert np.mean([*predictor.record.figures.values()]) == pytest.approx(choices[0][2])
 
 
-@pytest.mark.parametrize("form", ["sparse, power 4", "dense, power 16"])
+@pytest.mark.parametrize(
+    "forms",
+    [
+        {"neighbours": "power 4"},
+        {"vector_neighbours": "power 16"},
+        {"neighbours": "power 16", "vector_neighbours": "power 2"},
+    ],
+    ids=str,
+)
 def test_what_was_chosen_is_what_the_model_has(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forms: dict[str, str]
 ) -> None:
     """And what a file has: forms and judges that were not chosen are gone."""
-    mix = Mix({"linear": 0.2, "neighbours": 0.4}, {"linear": 1.0, "neighbours": form})
+    mix = Mix({"linear": 0.2} | dict.fromkeys(forms, 0.4), {"linear": 1.0} | forms)
     asked = choose_always(mix, monkeypatch)
     predictor = fitted(store, ensemble_options(epochs=0.2, neighbours=5))[0]
-    assert {"linear", "neighbours", "rarity"} == set(asked[0].scores)
-    assert len(asked[0].scores["neighbours"]) == 6
+    assert {"linear", "neighbours", "vector_neighbours", "rarity"} == set(asked[0].scores)
+    for name in ("neighbours", "vector_neighbours"):
+        assert list(asked[0].scores[name]) == ["power 2", "power 4", "power 16"]
     queries = store["test"].batch(np.arange(20)).queries
     again = loaded(predictor, tmp_path / "model")
     for one in (predictor, again):
         assert (one.ranker.mix, one.ranker.shortlist) == (mix, 8)
-        assert list(one.ranker.judges) == ["linear", "neighbours"]
-        settings = one.ranker.judges["neighbours"].settings()
-        assert f"{settings['kind']}, power {settings['power']:g}" == form
-        assert settings["count"] == 5
+        assert list(one.ranker.judges) == ["linear", *forms]
+        for name, form in forms.items():
+            settings = one.ranker.judges[name].settings()
+            assert f"power {settings['power']:g}" == form
+            assert settings["count"] == 5
     few = np.array([3, 5, 8], np.int64)
     for k, among in ((1, None), (8, None), (20, None), (60, None), (3, few)):
         found, wanted = (one.answer(queries, k, among=among) for one in (again, predictor))
@@ -165,6 +181,79 @@ def test_without_validation_points_the_usual_mix_counts(store: Store, monkeypatc
     assert [message for message in messages if "validation" in message] == [
         f"{default_mix()}: the usual mix, as there are no validation points to choose by"
     ]
+
+
+# Neighbours.
+
+
+def test_neighbours_find_classes_that_the_dense_model_has_not_learned(
+    text_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five steps teach it little: classes are not on its lists, whose training points are near to the query."""
+    choices = listen_to_choice(monkeypatch)
+    predictor = fitted(text_store, text_options(epochs=0.2, neighbours=5, names=False))[0]
+    evidence, mix, precision = choices[0]
+    assert evidence.suggested
+    assert set(evidence.suggested) <= {"neighbours", "vector_neighbours"}
+    assert set(mix.weights) == {"linear", "rarity", *evidence.suggested}
+    assert evidence.hits_NS[:, evidence.num_listed :].sum() >= 3
+    assert precision == pytest.approx(mean_precision(predictor, text_store, 0.2))
+    assert np.mean([*predictor.record.figures.values()]) == pytest.approx(precision)
+    without = fitted(text_store, text_options(epochs=0.2, neighbours=0, names=False))[0]
+    assert predictor.record.figures["P@1"] > without.record.figures["P@1"] + 15
+
+
+def test_a_class_that_dropped_neighbours_suggest_too_stays_on_the_list(
+    text_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its name suggests it: the lists are made anew without them."""
+    gathered: list[Evidence] = []
+    choose = recipe.choose_mix
+
+    def listening(gather: Gather, judges: Collection[str]) -> tuple[Mix, float]:
+        return choose(lambda some: gathered.append(gather(some)) or gathered[-1], judges)
+
+    def know_nothing(forms: dict[Any, Any], candidates: Candidates) -> dict[Any, Any]:
+        return {form: np.zeros_like(candidates.dense_NS) for form in forms}
+
+    monkeypatch.setattr(recipe, "choose_mix", listening)
+    monkeypatch.setattr(NeighbourJudge, "scores_of_all", know_nothing)
+    predictor = fitted(text_store, text_options(epochs=0.2, neighbours=5))[0]
+    assert set(predictor.ranker.judges) == {"linear", "rarity", "names"}
+    names = ("neighbours", "vector_neighbours", "names")
+    assert [evidence.suggested for evidence in gathered] == [names, names[1:], names[2:]]
+    first, last = gathered[0].hits_NS, gathered[-1].hits_NS
+    theirs_N = first[:, 10 : 10 + 2 * SUGGESTED].any(axis=1)
+    assert theirs_N.sum() >= 3
+    assert last.shape[1] == 10 + SUGGESTED
+    np.testing.assert_array_equal(last[:, :10], first[:, :10])
+    assert last[theirs_N, 10:].any(axis=1).all()
+    assert (last.sum(axis=1) == 1).all()
+    # And so it is on the lists that the model has.
+    (batch,) = ValidationPart(text_store, share=0.2).batches()
+    encoded = Encoded.of(predictor.dense, batch.queries)
+    ids_NS = predictor.ranker.candidates(predictor.dense, encoded, 10).ids_NS
+    np.testing.assert_array_equal(ids_NS == batch.labels.indices[:, None], last)
+
+
+def test_neighbours_of_validation_points_are_looked_up_once(text_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all forms, and however often judges are dropped; once more for the figures of the model."""
+    calls: list[str] = []
+    choices = listen_to_choice(monkeypatch)
+    nearest = {points: points.nearest for points in (SparsePoints, DensePoints)}
+
+    def counted(points: Any, queries: Any, vectors_ND: Any, count: int) -> Any:
+        # Names have lists of the same make, of which more are asked for.
+        if count == 5:
+            calls.append(type(points).__name__)
+        return nearest[type(points)](points, queries, vectors_ND, count)
+
+    for points in nearest:
+        monkeypatch.setattr(points, "nearest", counted)
+    predictor = fitted(text_store, text_options(epochs=0.2, neighbours=5))[0]
+    assert choices[0][0].suggested != ("neighbours", "vector_neighbours", "names"), "some were dropped"
+    again = [type(judge.points).__name__ for judge in predictor.ranker.judges.values() if hasattr(judge, "points")]
+    assert calls == ["SparsePoints", "DensePoints", *again]
 
 
 # Members and the rehearsal.
@@ -190,7 +279,7 @@ def test_a_rehearsal_chooses_and_all_points_are_learned_from(store: Store) -> No
 
 def test_judges_learn_from_all_points_after_a_rehearsal(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the mix that the rehearsal chose: nobody chooses again."""
-    mix = Mix({"linear": 0.3, "neighbours": 0.4}, {"linear": 0.3, "neighbours": "sparse, power 2"})
+    mix = Mix({"linear": 0.3, "neighbours": 0.4}, {"linear": 0.3, "neighbours": "power 2"})
     asked = choose_always(mix, monkeypatch)
     ranker = fitted(store, best_options(epochs=0.5))[0].ranker
     assert len(asked) == 1
@@ -254,21 +343,21 @@ def test_a_class_that_was_seen_once_is_found_by_its_name(which: str, request: py
 
 
 @pytest.mark.parametrize(
-    ("changes", "form"),
+    ("changes", "judge"),
     [
         ({}, None),
-        ({"heads": 2, "neighbours": 5}, "dense, power 4"),
-        ({"neighbours": 5}, "sparse, power 4"),
+        ({"heads": 2, "neighbours": 5}, "vector_neighbours"),
+        ({"neighbours": 5}, "neighbours"),
     ],
     ids=str,
 )
 def test_names_that_count_stay(
-    text_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], form: str | None
+    text_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], judge: str | None
 ) -> None:
     """In the model and in a file, with neighbours or without."""
     mix = mix_of(names=0.7)
-    if form is not None:
-        mix = Mix({**mix.weights, "neighbours": 0.4}, {**mix.variants, "neighbours": form})
+    if judge is not None:
+        mix = Mix({**mix.weights, judge: 0.4}, {**mix.variants, judge: "power 4"})
     choose_always(mix, monkeypatch)
     predictor = fitted(text_store, text_options(**changes))[0]
     again = loaded(predictor, tmp_path / "model")
@@ -312,20 +401,21 @@ def test_names_are_weighed_by_the_words_of_the_store(
 
 
 def test_what_names_are_chosen_by(text_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists of the dense model and what names suggest behind them, each place with the score of its name: less where
+    """Lists of the dense model and what judges suggest after them, each place with the score of its name: less where
     the dense model is sure."""
     asked = choose_always(mix_of(names=0.7), monkeypatch)
     predictor = fitted(text_store, text_options(neighbours=5))[0]
     (evidence,) = asked
     batch = text_store["dev"].batch(np.arange(8))
     assert evidence.num_listed == 10
+    assert evidence.suggested == ("neighbours", "vector_neighbours", "names")
     for scores_NS in (
         evidence.dense_NS,
         evidence.hits_NS,
         *(s for forms in evidence.scores.values() for s in forms.values()),
     ):
-        assert scores_NS.shape == (16, 10 + SUGGESTED)
-    assert set(evidence.scores) == {"linear", "neighbours", "names", "rarity"}
+        assert scores_NS.shape == (16, 10 + 3 * SUGGESTED)
+    assert set(evidence.scores) == {"linear", "neighbours", "vector_neighbours", "names", "rarity"}
     names_NS, hits_NS = evidence.scores["names"][None], evidence.hits_NS
     judge = predictor.ranker.judges["names"]
     assert isinstance(judge, NameJudge)
@@ -337,8 +427,9 @@ def test_what_names_are_chosen_by(text_store: Store, monkeypatch: pytest.MonkeyP
     matches_NS = judge.weights.scores(batch.queries, ids_NS)  # type: ignore[arg-type]
     np.testing.assert_allclose(names_NS[:8, :10], matches_NS * (1 - best_NS[:, :1]), rtol=1e-5, atol=1e-7)
     listed_N, suggested_N = hits_NS[:8, :10].any(axis=1), hits_NS[:8, 10:].any(axis=1)
-    assert suggested_N.any()
-    assert (listed_N ^ suggested_N).all(), "each label is there once"
+    assert hits_NS[:8, 10 + 2 * SUGGESTED :].any(), "some are found by their names alone"
+    assert (listed_N ^ suggested_N).all()
+    assert (hits_NS[:8].sum(axis=1) == 1).all(), "each label is there once"
     assert not hits_NS[np.isneginf(evidence.dense_NS)].any()
 
 

@@ -109,7 +109,7 @@ def test_starts_anew_where_both_are_damaged(store: Store, broken_off: Path, whol
         "checkpoint of step 8 is damaged",
         "checkpoint of step 6 is damaged",
     ]
-    assert listener.messages[2:] == ["no checkpoint to resume from; starting at the beginning"]
+    assert listener.messages[2:] == ["no checkpoint to resume from; starting from the beginning"]
     assert contents(broken_off) == whole
 
 
@@ -125,10 +125,10 @@ def test_a_damaged_checkpoint_of_a_member(store: Store, tmp_path: Path) -> None:
     assert [message.partition(" (")[0] for message in listener.messages[:4]] == [
         "model 1 of 2",
         "checkpoint of step 16 is damaged",
-        "no checkpoint to resume from; starting at the beginning",
+        "no checkpoint to resume from; starting from the beginning",
         "model 2 of 2",
     ]
-    assert "no checkpoint to resume from; starting at the beginning" not in listener.messages[4:]
+    assert "no checkpoint to resume from; starting from the beginning" not in listener.messages[4:]
     train(store, tmp_path / "whole", options)
     assert contents(out) == contents(tmp_path / "whole")
 
@@ -211,8 +211,8 @@ def test_checkpoints_that_cannot_be_removed(
         train(store, broken_off, small_options(), resume=True, reporter=listener)
     assert listener.messages == [
         "resumed at step 8 of 20",
-        f"{broken_off / 'checkpoints'}: old checkpoints cannot be removed: Read-only file system; training goes on",
-        f"{broken_off}: files that only the run needed cannot be removed: Read-only file system",
+        f"{broken_off / 'checkpoints'}: old checkpoints cannot be removed: Read-only file system; training continues",
+        f"{broken_off}: working files of the run cannot be removed: Read-only file system",
     ]
     shutil.rmtree(broken_off / "checkpoints")
     assert contents(broken_off) == whole
@@ -229,7 +229,7 @@ def test_no_room_for_checkpoints(store: Store, tmp_path: Path) -> None:
     assert len(listener.messages) == 20
     assert listener.messages[0] == (
         f"{out / 'checkpoints'}: checkpoint of step 1 not written: File too large;"
-        " training goes on, the checkpoint before it stays"
+        " training continues, and the previous checkpoint is kept"
     )
     assert contents(out) == contents(tmp_path / "roomy")
 
@@ -247,7 +247,7 @@ def test_no_room_for_checkpoints_of_members(store: Store, tmp_path: Path) -> Non
         train(store, out, options, reporter=listener)
     assert [message for message in listener.messages if "not written" in message] == [
         f"{out}/members/{number}/checkpoints: checkpoint of step 16 not written:"
-        " No space left on device; training goes on, the checkpoint before it stays"
+        " No space left on device; training continues, and the previous checkpoint is kept"
         for number in (0, 1)
     ]
     assert contents(out) == contents(tmp_path / "roomy")
@@ -296,8 +296,8 @@ def test_no_room_for_the_best_weights(store: Store, tmp_path: Path, monkeypatch:
     measure_by_hand([10.0, 20.0], monkeypatch)
     trained = train(store, tmp_path / "out", small_options(patience=5), reporter=listener)
     assert listener.messages == [
-        f"{tmp_path / 'out' / 'best.safetensors'}: the best weights so far cannot be kept: No space left on device;"
-        " training goes on"
+        f"{tmp_path / 'out' / 'best.safetensors'}: the best weights so far cannot be saved: No space left on device;"
+        " training continues"
     ]
     assert all(torch.equal(tensor, written[0][name]) for name, tensor in trained.dense.tensors().items())
 
@@ -354,7 +354,7 @@ def test_the_last_good_checkpoint_stays(store: Store, tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         use_step(Poisoned, patch)
-        message = f"after step 8 classes holds numbers that are not finite; .*; checkpoints before it are in {out}/ch"
+        message = f"after step 8 classes has numbers that are not finite; .*; earlier checkpoints are in {out}/ch"
         with pytest.raises(OwlmineError, match=message):
             train(store, out, options)
     assert not (out / "config.json").exists()

@@ -185,7 +185,7 @@ def test_a_full_disk_is_complained_of_once(tmp_path: Path) -> None:
     ):
         for step in range(1, 100):
             events.write(step, {"figure": 1.0})
-    assert complaints == [f"{tmp_path / 'curves'}: not written: File too large; training goes on"]
+    assert complaints == [f"{tmp_path / 'curves'}: not written: File too large; training continues"]
     steps = list(curves_of(tmp_path / "curves")["figure"])
     assert steps == list(range(1, len(steps) + 1))
 
@@ -197,7 +197,7 @@ def test_a_folder_that_cannot_be_made_ends_no_training(store: Store, tmp_path: P
     (out / "tensorboard").write_text("mine")
     listener = Listener()
     train(store, out, options, resume=True, reporter=listener)
-    assert listener.messages[1:] == [f"{out / 'tensorboard'}: not written: File exists; training goes on"]
+    assert listener.messages[1:] == [f"{out / 'tensorboard'}: not written: File exists; training continues"]
     assert (out / "config.json").exists()
     assert (out / "tensorboard").read_text() == "mine"
 

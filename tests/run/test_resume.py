@@ -302,7 +302,7 @@ def test_a_rehearsal_that_cannot_be_written_is_repeated_if_need_be(
     file.mkdir(parents=True)
     train(store, out, options, resume=True, reporter=listener)
     assert listener.messages[0] == f"{file}: is damaged; the rehearsal is repeated"
-    assert f"{file}: not written: Is a directory; training goes on" in listener.messages
+    assert f"{file}: not written: Is a directory; training continues" in listener.messages
     file.rmdir()
     file.parent.rmdir()
     assert contents(out) == best

@@ -28,7 +28,7 @@ def test_a_model_and_its_card_without_any_option(store: Store, tmp_path: Path) -
     model = train(store, out)
     heads, dim = (8, 512) if torch.cuda.is_available() else (5, 128)
     assert (model.dense.shape.heads, model.dense.shape.dim) == (heads, heads * dim)
-    assert model.record.options == TrainOptions().to_dict()
+    assert model.record.options == TrainOptions().binding()
     assert model.record.options["recipe"] == "best"
     assert {"linear", "rarity"} <= set(model.ranker.judges)
     assert load(out).ranker.mix == model.ranker.mix
@@ -36,7 +36,7 @@ def test_a_model_and_its_card_without_any_option(store: Store, tmp_path: Path) -
     assert f"an ensemble of {heads} encoders, dimension {dim}, depth 1 each." in card
     assert "Options that differ from the defaults: none." in card
     assert f"The best 50 classes are re-ranked; {model.ranker.mix}." in card
-    assert "| the whole | " in card
+    assert "| complete model | " in card
     assert "a rehearsal: the same recipe trained without 20% of the training points" in card
 
 

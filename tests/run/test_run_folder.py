@@ -88,8 +88,8 @@ def test_other_options_are_refused(store: Store, unfinished: Path, other: dict[s
     with pytest.raises(OwlmineError) as raised:
         train(store, unfinished, options, resume=True)
     assert str(raised.value) == (
-        f"{unfinished / 'run.json'}: belongs to a run with other options or data; resume with the same, or train into a"
-        f" new folder ({message})"
+        f"{unfinished / 'run.json'}: belongs to a run with other options or data; resume it with the same, or train"
+        f" into a new folder ({message})"
     )
     assert bytes_in(unfinished) == before
     assert not is_run_of(unfinished, store, options)
@@ -97,11 +97,11 @@ def test_other_options_are_refused(store: Store, unfinished: Path, other: dict[s
 
 def test_other_data_are_refused(store: Store, store_with_dev: Store, unfinished: Path) -> None:
     before = bytes_in(unfinished)
-    with pytest.raises(OwlmineError, match=r"other options or data; .*\(pool is 10, was 20; the data are others\)"):
+    with pytest.raises(OwlmineError, match=r"other options or data; .*\(pool is 10, was 20; the data have changed\)"):
         train(store_with_dev, unfinished, small_options(pool=10), resume=True)
     assert bytes_in(unfinished) == before
     assert is_run_of(unfinished, store, small_options())
-    assert differences(unfinished, store_with_dev, small_options()) == ["the data are others"]
+    assert differences(unfinished, store_with_dev, small_options()) == ["the data have changed"]
 
 
 @pytest.mark.parametrize("free", [{"tensorboard": True}, {"checkpoint_minutes": 1.0}], ids=str)
@@ -159,16 +159,16 @@ def test_folders_that_are_taken(store: Store, tmp_path: Path, unfinished: Path) 
             check_run(out, small_options(epochs=0.2), resume=resume)
         assert bytes_in(tmp_path) == before
 
-    refused(unfinished, "out: holds an unfinished run; go on with --resume")
+    refused(unfinished, "out: has an unfinished run; continue with --resume")
     (tmp_path / "something").mkdir()
     (tmp_path / "something" / "file").write_text("mine")
     refused(tmp_path / "something", "something: already exists")
     refused(tmp_path / "something" / "file", "file: already exists")
-    refused(tmp_path / "something", "something: holds no run to resume", resume=True)
-    refused(tmp_path / "nowhere", "nowhere: holds no run to resume", resume=True)
+    refused(tmp_path / "something", "something: has no run to resume", resume=True)
+    refused(tmp_path / "nowhere", "nowhere: has no run to resume", resume=True)
     assert not (tmp_path / "nowhere").exists()
     train(store, tmp_path / "done", small_options(epochs=0.2))
-    refused(tmp_path / "done", "done: holds a finished model; give another folder")
+    refused(tmp_path / "done", "done: contains a finished model; choose another folder")
 
 
 def test_a_folder_in_which_nothing_was_finished_is_free(store: Store, tmp_path: Path) -> None:
@@ -208,12 +208,12 @@ def test_a_run_that_began_meanwhile_is_left_alone(
         return plan(*given, **named)
 
     monkeypatch.setattr(owlmine.run, "plan_for", meanwhile)
-    with pytest.raises(OwlmineError, match="holds an unfinished run; go on with --resume"):
+    with pytest.raises(OwlmineError, match="has an unfinished run; continue with --resume"):
         train(store, out, small_options())
     assert is_run_of(out, store, small_options(seed=9))
     train(store, out, small_options(seed=9), resume=True)
     with (
-        pytest.raises(OwlmineError, match="another process has finished the run meanwhile"),
+        pytest.raises(OwlmineError, match="another process has finished the run in the meantime"),
         running_in(out, resume=True),
     ):
         raise AssertionError("it ran")
@@ -239,7 +239,7 @@ def test_a_finished_run_gives_its_model(store: Store, tmp_path: Path) -> None:
     assert isinstance(again, Model)
     assert all(torch.equal(tensor, first.dense.tensors()[name]) for name, tensor in again.dense.tensors().items())
     assert (bytes_in(out), listener.messages, listener.steps) == (before, [], [])
-    with pytest.raises(OwlmineError, match=r"finished model of other options or data; .*\(seed is 4, was 3\)"):
+    with pytest.raises(OwlmineError, match=r"finished model with other options or data; .*\(seed is 4, was 3\)"):
         train(store, out, best_options(seed=4), resume=True)
     assert bytes_in(out) == before
 
@@ -388,7 +388,7 @@ def test_the_folder_of_a_command_is_its_own(tmp_path: Path) -> None:
     with own_folder(out, "compare"):
         pass
     assert (out / "model").is_dir()
-    with pytest.raises(OwlmineError, match="holds something else; wanted a new folder or one that owlmine demo made"):
+    with pytest.raises(OwlmineError, match="has other contents; wanted a new folder or one that owlmine demo made"):
         check_own_folder(out, "demo")
-    with pytest.raises(OwlmineError, match="holds something else"), own_folder(tmp_path, "compare"):
+    with pytest.raises(OwlmineError, match="has other contents"), own_folder(tmp_path, "compare"):
         raise AssertionError("somebody else's")

@@ -21,6 +21,7 @@ from owlmine.dense.validation import ValidationPart
 from owlmine.errors import OwlmineError
 from owlmine.folder import model_folder
 from owlmine.model import load
+from owlmine.rank import Evidence
 from owlmine.rank.linear import LinearJudge
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.probabilities import Calibration
@@ -100,9 +101,9 @@ def test_a_signal_after_the_last_step(store: Store, tmp_path: Path, moment: str,
     owner, name, saved = AFTER_THE_LAST_STEP[moment]
     with pytest.MonkeyPatch.context() as patch, signals_to_nobody():
         signal_once(patch, owner, name)
-        message = f"stopped when the model was finished; it is in {out}"
+        message = f"stopped after the model was finished; it is in {out}"
         if not saved:
-            message = "stopped before the model was saved; go on with --resume"
+            message = "stopped before the model was saved; continue with --resume"
         with pytest.raises(Stopped, match=f"^{re.escape(message)}$") as stopped:
             train(store, out, options)
     assert stopped.value.signal == signal.SIGTERM
@@ -118,7 +119,7 @@ def test_a_signal_at_the_warm_start(store: Store, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch, signals_to_nobody():
         signal_once(patch, loop, "warm_start")
-        with pytest.raises(Stopped, match=r"^stopped before the first step; go on with --resume"):
+        with pytest.raises(Stopped, match=r"^stopped before the first step; continue with --resume"):
             train(store, out, small_options())
     train(store, out, small_options(), resume=True)
     train(store, tmp_path / "whole", small_options())
@@ -211,7 +212,7 @@ def test_a_signal_at_the_judges(store: Store, tmp_path: Path) -> None:
     options, out = ensemble_options(), tmp_path / "model"
     with pytest.MonkeyPatch.context() as patch, signals_to_nobody():
         signal_once(patch, LinearJudge, "fit")
-        with pytest.raises(Stopped, match=r"^stopped at the judges \(shortlists\); go on with --resume$"):
+        with pytest.raises(Stopped, match=r"^stopped at the judges \(shortlists\); continue with --resume$"):
             train(store, out, options)
     assert not (out / "config.json").exists()
     listener = Listener()
@@ -232,7 +233,10 @@ class StoppingAtNames(Listener):
 def test_a_signal_at_the_names(text_store: Store, tmp_path: Path) -> None:
     """Of which there may be a million, and words as many."""
     options, out = ensemble_options(heads=None, shortlist=5, epochs=0.2), tmp_path / "parts"
-    with signals_to_nobody(), pytest.raises(Stopped, match=r"^stopped at the judges \(names\); go on with --resume$"):
+    with (
+        signals_to_nobody(),
+        pytest.raises(Stopped, match=r"^stopped at the judges \(names\); continue with --resume$"),
+    ):
         train(text_store, out, options, reporter=StoppingAtNames())
     assert not (out / "config.json").exists()
     train(text_store, out, options, resume=True)
@@ -265,12 +269,13 @@ def test_stopped_at_each_of_its_parts(store: Store, tmp_path: Path) -> None:
 
 
 PARTS = {
-    "member": (loop, "DenseFit", "before model 2 of 2; go on with --resume"),
-    "joining": (recipe, "join_models", r"at the judges \(shortlists\); go on with --resume"),
-    "mix": (recipe, "choose_mix", "at the calibration; go on with --resume"),
-    "calibration": (Calibration, "fit", "before the model was saved; go on with --resume"),
-    "metrics": (owlmine.run, "write_metrics", "when the model was finished; it is in .*parts"),
-    "saving": (owlmine.run, "save_model", "when the model was finished; it is in .*parts"),
+    "member": (loop, "DenseFit", "before model 2 of 2; continue with --resume"),
+    "joining": (recipe, "join_models", r"at the judges \(shortlists\); continue with --resume"),
+    "mix": (recipe, "choose_mix", r"at the judges \(validation\); continue with --resume"),
+    "weights": (Evidence, "precision", "at the calibration; continue with --resume"),
+    "calibration": (Calibration, "fit", "before the model was saved; continue with --resume"),
+    "metrics": (owlmine.run, "write_metrics", "after the model was finished; it is in .*parts"),
+    "saving": (owlmine.run, "save_model", "after the model was finished; it is in .*parts"),
 }
 
 
@@ -294,7 +299,7 @@ def test_metrics_that_cannot_be_written_end_no_training(store: Store, tmp_path: 
     (out / "metrics.jsonl").unlink(missing_ok=True)
     (out / "metrics.jsonl").mkdir()
     train(store, out, options, resume=True, reporter=listener)
-    assert listener.messages.count(f"{out / 'metrics.jsonl'}: not written: Is a directory; training goes on") >= 2
+    assert listener.messages.count(f"{out / 'metrics.jsonl'}: not written: Is a directory; training continues") >= 2
     assert [record["step"] for record in load(out).record.history] == [10, 20]
 
 

@@ -25,7 +25,8 @@ from safetensors.torch import load_file, save_file
 import owlmine
 from owlmine.data.rows import SparseRows
 from owlmine.errors import OwlmineError
-from owlmine.rank import JUDGES
+from owlmine.rank import JUDGES, Mix
+from owlmine.recipe import fit as recipe
 from owlmine.run import train
 
 from ..sealed import seal
@@ -72,6 +73,11 @@ HEADER_VALUES = (
     {},
 )
 
+EVERY_JUDGE = Mix(
+    {"linear": 0.2, "rarity": 0.1, "neighbours": 0.3, "vector_neighbours": 0.2, "names": 1.5},
+    {"linear": 1.0, "rarity": None, "neighbours": "power 4", "vector_neighbours": "power 16", "names": None},
+)
+
 Answers = list[NDArray[Any]]
 
 
@@ -115,8 +121,10 @@ def words_of(model: owlmine.Model, queries: Any) -> NDArray[Any]:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
     place = tmp_path_factory.mktemp("models")
-    options = OPTIONS.with_(recipe="best", heads=2, validation=0.2, shortlist=6)
-    best = train(text_store(), place / "best", options)
+    options = OPTIONS.with_(recipe="best", heads=2, validation=0.2, shortlist=6, neighbours=5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "choose_mix", lambda gather, judges: (EVERY_JUDGE, gather(judges).precision(EVERY_JUDGE)))
+        best = train(text_store(), place / "best", options)
     assert set(best.ranker.judges) == set(JUDGES)
     assert best.record.calibration is not None
     best.add_classes(["owls near the river", "small owls"], [["owl"], ["owl"]]).save(place / "added")

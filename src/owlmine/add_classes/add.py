@@ -1,7 +1,7 @@
-"""A model with more classes than it was trained with: the known ones stay as they are, new ones come behind them.
+"""A model with more classes than it was trained with: the known ones do not change, new ones are appended.
 
-Each new class gets a vector, and each judge is extended: by what a ``NewJudgement`` says where there is one for it,
-otherwise by classes that score 0. What judges add to known classes on average, new classes get as an offset.
+Each new class gets a vector, and each judge is extended: by a ``NewJudgement`` if there is one for it, otherwise by
+classes that score 0. As an offset, new classes get what judges add to known classes on average.
 
 Shapes: K known classes, C new ones, D dimension, N queries, P pairs of an example and a new class of its.
 """
@@ -33,38 +33,38 @@ from owlmine.rank.ranker import Ranker
 from owlmine.rank.words import ClassWords
 from owlmine.version import __version__
 
-# Of new classes in a re-ranked model, on validation points of tibkat-gnd: which share of their dense score counts, and
-# how much the features add, in standard deviations of that score.
+# For new classes in a re-ranked model, chosen on validation points of tibkat-gnd: the share of their dense score that
+# counts, and how much the features add, in standard deviations of that score.
 _DENSE_SHARE = 0.8
 _FEATURE_SHARE = 21.0
 REACH = 1.5
-"""How many times longer vectors of new classes are than what counts of them, where features count beside them: a
-shortlist is made by vectors alone, and many new classes would never be on it. On validation points of tibkat-gnd."""
+"""How many times longer vectors of new classes are than their share of the score, if features count too: shortlists
+come from vectors alone, and many new classes would never be on one. Chosen on validation points of tibkat-gnd."""
 NAME_LEVEL = 1.7
-"""What a name must add to help, as a multiple of what names add to the known class that comes fifth: so that known
-classes lose no more than 0.3 points. On the same points."""
+"""The threshold for names, as a multiple of what names add to the known class ranked fifth: known classes then lose at
+most 0.3 points. Chosen on the same points."""
 
 
 @dataclass(frozen=True)
 class Addition:
-    """A model with added classes, and how well these are found."""
+    """A model with added classes, and how well they are found."""
 
     predictor: Predictor
-    """The model with them."""
+    """The model with the new classes."""
     keys: tuple[str, ...]
     """The classes that were added."""
     counts_C: Int64
-    """Examples of each."""
+    """The number of examples of each."""
     named_C: NDArray[np.bool_]
-    """Whether a name has a part in its vector."""
+    """Whether a name is part of its vector."""
     classes_P: Int64
     ranks_P: Int64
-    """Of each example in turn, left out of its class; 0 where the class has no other. A rank beyond ``PLACES`` is no
-    more exact than that."""
+    """The rank of each example's class when the example is left out; 0 if the class has no other example. Ranks beyond
+    ``PLACES`` are not exact."""
     unknown: tuple[str, ...]
     """Classes that were not added: the model knows no feature of their examples and no word of their names."""
     known_names: int
-    """Names of classes that the model has, which were passed over."""
+    """The number of ignored names, of classes that the model already has."""
 
     def recall(self, k: int, classes_C: NDArray[np.bool_] | None = None) -> float:
         """Share of left-out examples with their class among the first ``k`` (``PLACES`` at most); NaN without any.
@@ -101,10 +101,10 @@ def add_classes(
     caution: float = CAUTION,
     source: str = "",
 ) -> Addition:
-    """Gives new classes vectors, and classifiers in a re-ranked model, without training.
+    """Computes vectors for new classes, and classifiers in a re-ranked model, without training.
 
-    ``names`` by key: of classes with examples or, where the model takes text, without; there they have a part in what
-    the class gets. Names of known classes do not count. ``source`` is for the record of the new model.
+    ``names`` by key: for classes with examples or, if the model takes text, also without; then names are part of their
+    vectors. Names of known classes are ignored. ``source`` is for the record of the new model.
     """
     evidence = _gather(predictor, examples, names or {})
     if not evidence.keys:
@@ -128,9 +128,11 @@ def add_classes(
         floor_N=queries.floor_N / reach,
     )
     counts_C = np.bincount(evidence.classes_P, minlength=num_new)
+    vectors_CD = reach * space.class_vectors(evidence.sums_CD)
     larger = replace(
         predictor,
-        dense=_with_vectors(predictor.dense, reach * space.class_vectors(evidence.sums_CD)),
+        dense=_with_vectors(predictor.dense, vectors_CD),
+        index=None if predictor.index is None else predictor.index.with_more(vectors_CD),
         ranker=_with_judgements(predictor, judgements, num_new, lift, reach),
         classes=_with_words(predictor.classes, evidence.keys, names_by_key, counts_C),
     )
@@ -151,29 +153,29 @@ def add_classes(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What is known of the new classes."""
+    """The data of the new classes."""
 
     keys: tuple[str, ...]
     queries: ScoredQueries
-    """The examples; the names where there is no example."""
+    """The examples, or the names if there is no example."""
     rows_P: Int64
     classes_P: Int64
     sums_CD: Tensor
     named_C: NDArray[np.bool_]
     name_features: SparseRows | None
-    """Of the classes that ``named_C`` marks, where the model has judges."""
+    """The names of the classes marked in ``named_C``, if the model has judges."""
     known_names: int
     unknown: tuple[str, ...] = ()
 
     def without_unknown(self) -> _Evidence:
-        """Of the classes that have a vector."""
+        """Restricted to the classes with a vector."""
         known_C = self.sums_CD.any(dim=1).cpu().numpy()
         both = list(zip(self.keys, known_C.tolist(), strict=True))
         return replace(
             self,
             keys=tuple(key for key, known in both if known),
             unknown=tuple(key for key, known in both if not known),
-            # Only classes without a single pair are unknown, so every pair finds its class.
+            # Only classes without any pair are unknown, so every pair finds its class.
             classes_P=(np.cumsum(known_C) - 1)[self.classes_P],
             sums_CD=self.sums_CD[torch.from_numpy(known_C).to(self.sums_CD.device)],
             named_C=self.named_C[known_C],
@@ -186,7 +188,7 @@ def _gather(predictor: Predictor, examples: Examples | None, names: Mapping[str,
     new_names = [key for key in names if index.get(key) is None]
     keys = tuple(dict.fromkeys((*own, *new_names)))
     if not keys:
-        raise OwlmineError(f"all {len(names):,} names are of classes that the model has; wanted new ones")
+        raise OwlmineError(f"all {len(names):,} names belong to classes that the model already has; wanted new ones")
     if len(keys) > len(own) and not takes_text:
         wanted = f"examples, since the model takes {predictor.takes}"
         raise OwlmineError(f"class {keys[len(own)]!r} has a name and no example; wanted {wanted}")
@@ -228,7 +230,7 @@ def _space(predictor: Predictor, queries: ScoredQueries, caution: float) -> Quer
 def _judgements(
     predictor: Predictor, evidence: _Evidence, names: Mapping[str, str], length: float
 ) -> dict[str, NewJudgement]:
-    """Of the judges that can know new classes, by name. ``length``: t / z."""
+    """The judgements of the judges that can score new classes, by name. ``length``: t / z."""
     queries, judgements = evidence.queries, dict[str, NewJudgement]()
     judge, weight = predictor.ranker.judges.get(LinearJudge.name), predictor.ranker.mix.weights.get(LinearJudge.name)
     if isinstance(judge, LinearJudge) and weight:
@@ -244,7 +246,7 @@ def _judgements(
         )
     if NameJudge.name in predictor.ranker.judges:
         assert queries.features is not None
-        # Where no class of the model has a name of its own, keys are names.
+        # If no class of the model has a name besides its key, keys serve as names.
         unnamed = predictor.classes.goes_by_keys
         words = [names.get(key, key if unnamed else "") for key in evidence.keys]
         dense_N, level = queries.dense_N.float().cpu().numpy(), NAME_LEVEL * float(queries.name_lift_N.mean())

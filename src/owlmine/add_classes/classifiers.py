@@ -1,12 +1,12 @@
-"""Linear classifiers for classes that a re-ranked model was not trained on: their examples' features, pooled.
+"""Linear classifiers for classes that a re-ranked model was not trained on, from the pooled features of examples.
 
 x_i  the features of example i, divided by the mean length of examples; values below 0 do not count
 r_f  log(1 + K / (1 + how many of the K known classifiers use feature f)), scaled so that Σ_f r_f² x_if² is 1 on average
 w_f = length · r_f² √(Σ_i g_i x_if² / Σ_i g_i),    g_i = 1, of a name NAME_WEIGHT
 
-With the root of mean squares, a word of one example counts for more than its share of the examples: five of them show
-few of a class's words. Rare features distinguish classes; r² stands for what training would have learned of frequent
-ones. Nothing is learned from training points: those that belong to a new class are not marked.
+With the root mean square, a word of one example counts for more than its share of the examples: five examples show few
+of a class's words. Rare features distinguish classes; r² replaces what training would have learned about frequent ones.
+Training points are not used: those that belong to a new class are not labelled with it.
 
 Shapes: C new classes, F features, N queries, B of them, P pairs of an example and a new class of its, E weights of all.
 """
@@ -26,24 +26,24 @@ from owlmine.rank.linear import LinearJudge
 from owlmine.rank.points import checked_rows
 from owlmine.rank.sparse_weights import SparseWeights
 
-# What is left of a square from which the same square was taken, except for rounding.
+# Below this, a difference of two equal squares is rounding error.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
-    """How features count for new classes."""
+    """The weights of features for new classes."""
 
     squared_rarities_F: NDArray[np.float64]
     """r²."""
     mean_length: float
-    """Of examples."""
+    """The mean length of examples."""
     length: float
-    """What a class of one example scores for that example, on average."""
+    """The mean score of a class with one example for that example."""
 
     @classmethod
     def of(cls, known: SparseWeights, examples: SparseRows, *, length: float) -> FeatureSpace:
-        """``examples``: prepared queries, by which r and lengths are scaled."""
+        """``examples``: prepared queries, which set the scale of r and of lengths."""
         rows = _matrix(examples, known.num_features)
         mean_length = float(np.sqrt(rows.multiply(rows).sum(axis=1)).mean()) or 1.0
         used_F = np.bincount(known.features, minlength=known.num_features)
@@ -58,7 +58,7 @@ class FeatureSpace:
 
 @dataclass(frozen=True, eq=False)
 class FeatureJudgement:
-    """What the linear judge is to know of new classes (a ``NewJudgement``)."""
+    """The linear judge's data for new classes (a ``NewJudgement``)."""
 
     space: FeatureSpace
     rows_NF: csr_matrix
@@ -80,7 +80,7 @@ class FeatureJudgement:
         named_C: NDArray[np.bool_],
         name_weight: float,
     ) -> FeatureJudgement:
-        """``names``: those of the classes that ``named_C`` marks."""
+        """``names``: those of the classes marked in ``named_C``."""
         rows_NF, totals_C = space.rows(examples), np.bincount(classes_P, minlength=len(named_C)).astype(np.float64)
         squares_CF = _sums(rows_NF[rows_P].power(2), classes_P, len(named_C))
         if names is not None:
@@ -102,12 +102,13 @@ class FeatureJudgement:
         return np.zeros(len(self.totals_C), np.float32)
 
     def scores(self, rows_B: Int64) -> NDArray[np.float64]:
-        """[B, C] of all new classes for these examples."""
+        """[B, C] the scores of all new classes for these examples."""
         scores_BC: NDArray[np.float64] = (self.rows_NF[rows_B] @ self.classifiers.T).toarray()
         return scores_BC
 
     def left_out_scores(self, rows_P: Int64, classes_P: Int64) -> NDArray[np.float64]:
-        """[P] of each pair's class for its example, the class's weights made without it; 0 where nothing is left."""
+        """[P] the score of each pair's class for its example, with weights computed without it; 0 if nothing is
+        left."""
         own_PF = self.rows_NF[rows_P]
         others_PF = (self.squares_CF[classes_P].multiply(own_PF > 0) - own_PF.power(2)).tocsr()
         others_PF.data = np.sqrt(np.where(others_PF.data > _ROUNDING, others_PF.data, 0.0))
@@ -121,18 +122,18 @@ class FeatureJudgement:
 
     def extend(self, judge: Judge, weight: float) -> LinearJudge:
         assert isinstance(judge, LinearJudge)
-        # Of features as queries have them, in a judge that the mix multiplies.
+        # For features at the scale of queries, in a judge that the mix multiplies.
         return LinearJudge(judge.weights.with_more(self.classifiers / (self.space.mean_length * weight)))
 
 
 def _sums(rows_PF: csr_matrix, classes_P: Int64, num_classes: int) -> csr_matrix:
-    """[C, F] the rows of each class added up."""
+    """[C, F] the sum of the rows of each class."""
     places = np.arange(len(classes_P))
     return csr_matrix((np.ones(len(places)), (classes_P, places)), shape=(num_classes, len(places))) @ rows_PF
 
 
 def _matrix(queries: SparseRows, num_features: int) -> csr_matrix:
-    """In double precision, each feature once, with the values above 0."""
+    """In double precision, each feature once, with positive values only."""
     matrix = checked_rows(queries, num_features=num_features).to_scipy(num_features).astype(np.float64)
     matrix.sum_duplicates()
     matrix.data = np.maximum(matrix.data, 0.0)

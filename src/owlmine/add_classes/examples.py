@@ -1,4 +1,4 @@
-"""Examples of classes that a model does not have: the vectors of their queries, and how known classes score for them.
+"""Examples of classes that a model does not have: the vectors of their queries, and the scores of known classes.
 
 Shapes: N examples, D dimension, S places of a list, P pairs of an example and a new class of its, T best known classes,
 E labels.
@@ -27,36 +27,36 @@ from owlmine.rank.predictor import Features, Predictor
 from owlmine.rank.queries import check_scores
 
 PLACES = 5
-"""A class wants to be among so many."""
+"""A new class should be among this many best classes."""
 
 _BLOCK_ROWS = 1024
 
 
 @dataclass(frozen=True)
 class ScoredQueries:
-    """Queries of which the model knows a feature, and its scores for them."""
+    """Queries with a feature that the model knows, and its scores for them."""
 
     vectors_ND: Tensor
     best_NT: Tensor
     """The scores of the ``PLACES`` best known classes, best first."""
     level_N: Tensor
-    """The dense score of the known class in the last of these places, or higher up where classes are few."""
+    """The dense score of the known class in the last of these places, or higher up if there are few classes."""
     lift_N: Tensor
-    """What judges add to the score of the same class; 0 without any."""
+    """What judges add to the score of the same class; 0 without judges."""
     floor_N: Tensor
-    """The dense score of the last known class on the list that judges see; -inf where that is every class."""
+    """The dense score of the last known class on the shortlist; -inf if that has every class."""
     dense_N: Tensor
     """The best dense score."""
     name_lift_N: Tensor
-    """What its name adds to the score of the class of ``level_N``, as a part of the lift."""
+    """The part of the lift that comes from the name, for the class of ``level_N``."""
     features: SparseRows | None = field(default=None, kw_only=True)
-    """The queries themselves, where the model has judges."""
+    """The queries themselves, if the model has judges."""
 
     @classmethod
     def of(cls, predictor: Predictor, features: Features) -> tuple[ScoredQueries, NDArray[np.bool_]]:
-        """Of prepared queries; and which of them have a vector other than 0, as the others are left out."""
+        """From prepared queries. Also returns which have a nonzero vector; the others are left out."""
         if predictor.dense.shape.kind == "linear":
-            raise OwlmineError("the model is linear, without vectors that new classes could have; wanted an embedding")
+            raise OwlmineError("the model is linear and has no class vectors; wanted an embedding")
         blocks = [features[start : start + _BLOCK_ROWS] for start in range(0, len(features), _BLOCK_ROWS)]
         whole = cls.joined([cls(*_scored(predictor, block)) for block in blocks])
         known_N = whole.vectors_ND.any(dim=1)
@@ -91,7 +91,7 @@ def _scored(predictor: Predictor, features: Features) -> tuple[Tensor, ...]:
     encoded = Encoded.of(model, features)
     every = ranker.candidates(model, encoded, PLACES)
     check_scores(every.dense_NS, 0, filled_NS=every.ids_NS >= 0)
-    # Classes that were added before have vectors of another length in a re-ranked model, and are no measure.
+    # Classes added before have vectors of another length in a re-ranked model, so they are not used.
     num_trained = ranker.num_trained or model.shape.num_classes
     trained = every
     if ranker.num_trained is not None:
@@ -128,33 +128,33 @@ class Examples:
     keys: tuple[str, ...]
     """The new classes, in the order in which they first appear."""
     names: dict[str, str]
-    """What people call them, where the source has names."""
+    """Their names, if the source has names."""
     queries: ScoredQueries
     rows_P: Int64
-    """Of ``queries``, ascending."""
+    """Rows of ``queries``, ascending."""
     classes_P: Int64
     """Places in ``keys``."""
     known_labels: int
-    """Labels of classes that the model has, which were passed over."""
+    """The number of ignored labels, of classes that the model already has."""
     without_features: int
-    """Points with a new label of which the model knows no feature; they are not among the examples."""
+    """The number of points with a new label but no feature that the model knows; they are not among the examples."""
 
     @classmethod
     def of(cls, predictor: Predictor, X: Any, Y: Any) -> Examples:
-        """Of queries ``X`` in memory, as ``predict`` takes them, with labels ``Y``, as ``fit`` takes them."""
+        """From queries ``X`` in memory, as for ``predict``, with labels ``Y``, as for ``fit``."""
         return Gathering(predictor).all_of(labelled_in_memory(predictor, X, Y))
 
     @classmethod
     def read(
         cls, predictor: Predictor, path: Path, *, options: ExampleOptions | None = None, split: str | None = None
     ) -> Examples:
-        """Of a file, or of a split (``train`` by default) of a folder of files or of a store."""
+        """From a file, or from a split (``train`` by default) of a folder or store."""
         data = open_labelled(predictor, path, options=options, split=split)
         return Gathering(predictor).all_of(data, source=path)
 
 
 class Gathering:
-    """Examples, block by block."""
+    """Collects examples, block by block."""
 
     def __init__(self, predictor: Predictor) -> None:
         self._predictor, self._index = predictor, ClassIndex(predictor.classes.keys)

@@ -1,7 +1,7 @@
-"""What their names say of classes that a re-ranked model was not trained on.
+"""The judge of names for classes that a re-ranked model was not trained on.
 
-A name counts as that of a known class does, less a level that it has to reach. Most known classes among the best for a
-query have names that speak for them, so a new class needs as much to stand beside them.
+A name counts like that of a known class, minus a threshold. Most known classes among the best for a query have matching
+names, so a new class needs as good a match to compete with them.
 
 Shapes: C new classes, F features, N examples, B of them, n suggested classes, P pairs of an example and a new class of
 its.
@@ -26,25 +26,25 @@ from owlmine.rank.predictor import Predictor
 
 @dataclass(frozen=True, eq=False)
 class NameJudgement:
-    """What the judge of names is to know of new classes (a ``NewJudgement``)."""
+    """The name judge's data for new classes (a ``NewJudgement``)."""
 
     weights_CF: csr_matrix
-    """Of words for the new classes; those without a name have none."""
+    """The matches of words and new classes; classes without a name have none."""
     examples: SparseRows
     dense_N: Float32
-    """The best score that the dense model has for each example."""
+    """The best dense score for each example."""
     floor_N: Float32
-    """How well the last of the known classes that names suggest for an example matches; 0 where they suggest fewer."""
+    """The match of the last known class that names suggest for an example; 0 if they suggest fewer."""
     weight: float
-    """Of the judge in the mix."""
+    """The weight of the judge in the mix."""
     level: float
-    """What a name has to add to help: a new class with a name gets what it says, less this."""
+    """The threshold: a new class gets what its name adds, minus this."""
 
     @classmethod
     def of(
         cls, predictor: Predictor, names: Sequence[str], examples: SparseRows, dense_N: Float32, level: float
     ) -> NameJudgement | None:
-        """``names``: one for each new class, empty where there is none. None where names do not count."""
+        """``names``: one for each new class, empty if it has none. None if names do not count."""
         judge, words = predictor.ranker.judges.get(NameJudge.name), predictor.features.vocabulary
         if not isinstance(judge, NameJudge) or words is None:
             return None
@@ -54,22 +54,22 @@ class NameJudgement:
 
     @cached_property
     def own(self) -> NameJudge:
-        """Of the new classes alone."""
+        """For the new classes only."""
         return NameJudge.from_matrix(self.weights_CF)
 
     @cached_property
     def offsets(self) -> Float32:
-        """[C] the level, taken off; 0 where no known word is spelled like the name."""
+        """[C] minus the threshold; 0 if no known word is spelled like the name."""
         has_words_C = np.diff(self.weights_CF.indptr) > 0
         return np.where(has_words_C, np.float32(-self.level), np.float32(0))
 
     def scores(self, rows_B: Int64) -> Float32:
-        """[B, C] of all new classes for these examples, above what a class without a name gets."""
+        """[B, C] the scores of all new classes for these examples, relative to a class without a name."""
         num_classes = self.weights_CF.shape[0]
         return self._scores(rows_B, np.broadcast_to(np.arange(num_classes), (len(rows_B), num_classes)))
 
     def left_out_scores(self, rows_P: Int64, classes_P: Int64) -> Float32:
-        """[P] the same of each pair's class for its example; a name is not made of examples."""
+        """[P] the same for each pair's class and example; names do not depend on examples."""
         return self._scores(rows_P, classes_P[:, None])[:, 0]
 
     def are_suggested(self, rows_P: Int64, classes_P: Int64) -> NDArray[np.bool_]:
@@ -77,7 +77,7 @@ class NameJudgement:
         return (matches_P > 0) & (matches_P >= self.floor_N[rows_P])
 
     def extend(self, judge: Judge, weight: float) -> NameJudge:
-        del weight  # a name counts as that of any class
+        del weight  # a name counts like that of any class
         assert isinstance(judge, NameJudge)
         return judge.with_more(self.weights_CF)
 

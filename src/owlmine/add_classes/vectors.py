@@ -1,4 +1,4 @@
-"""Vectors for classes that a model was not trained on, and how well these classes are found.
+"""Vectors for classes that a model was not trained on, and how well they are found.
 
 m    the sum of the query vectors of the class's examples
 S    how queries spread: half the covariance of the class vectors, each counted as often as it was trained on, half the
@@ -6,10 +6,11 @@ S    how queries spread: half the covariance of the class vectors, each counted 
 t    the score with which a known class comes fifth for a query
 v = t / z · S⁻¹ m / √(mᵀ S⁻¹ m),    z = Z / √(1 + Z² / D)
 
-S⁻¹ takes out of m what many queries share, as training would have done by repelling rivals; it needs no queries. Over
-queries that spread like S the scores of v have the standard deviation t / z: a query must stand out by z of them to
-have the class among its first five. Z is for very many dimensions; among D a random direction stands out by z as
-rarely. The mean of query vectors scaled to length 1, with which a warm start begins, would claim far too many queries.
+S⁻¹ removes from m what many queries share, as training does by pushing classes away from other queries; it needs no
+queries. Over queries that spread like S, the scores of v have the standard deviation t / z: a query must stand out by z
+standard deviations to have the class among its first five. Z is the value for very many dimensions; in D dimensions, a
+random direction stands out by z as rarely. The mean of query vectors scaled to length 1, as in a warm start, would
+appear for far too many queries.
 
 Shapes: K known classes, C new ones, D dimension, N queries or examples, P pairs of an example and a new class of its,
 B pairs of a block, T best known classes.
@@ -32,20 +33,20 @@ from owlmine.data.rows import Float32, Int64, gather_rows
 from owlmine.rank.judge import Judge
 
 CAUTION = 7.1
-"""Z: on validation points of tibkat-gnd about the lowest that costs known classes less than 0.3 points of P@1, P@3 and
-P@5 where 8 % of the labels are of new classes (``docs/new-classes.md``)."""
+"""Z: on validation points of tibkat-gnd, about the lowest value for which known classes lose less than 0.3 points of
+P@1, P@3 and P@5 when 8 % of the labels belong to new classes (``docs/new-classes.md``)."""
 NAME_WEIGHT = 1.5
-"""How many examples a class's name counts for."""
+"""A name counts as much as this many examples."""
 
 _BLOCK_ROWS = 1 << 16
-# Class vectors that differ by less, as a share of their squared length, differ by the rounding of float32 alone.
+# Smaller differences of class vectors, as a share of their squared length, are float32 rounding.
 _NO_SPREAD = 1e-6
 _BLOCK_SCORES = 1 << 24
 
 
 @dataclass(frozen=True)
 class QuerySpace:
-    """Query vectors as seen by a new class: in which directions they spread, and what score is a good one."""
+    """The distribution of query vectors: the directions in which they spread, and what a good score is."""
 
     factor_DD: Tensor
     """Lower triangular, with S = factor factorᵀ."""
@@ -74,11 +75,11 @@ class QuerySpace:
         return white_ND
 
     def directions(self, sums_CD: Tensor) -> Tensor:
-        """Unit rows: with whitened queries they give the scores of the new classes, divided by ``length``."""
+        """Unit rows: their products with whitened queries are the scores of the new classes divided by ``length``."""
         return normalize(self.whiten(sums_CD), dim=1)
 
     def class_vectors(self, sums_CD: Tensor) -> Tensor:
-        """v of each new class from m; zeros for zeros."""
+        """v of each new class, from m; zeros for zeros."""
         rows_CD = self.length * self.directions(sums_CD)
         vectors_CD: Tensor = torch.linalg.solve_triangular(self.factor_DD.T, rows_CD.T, upper=True).T.contiguous()
         return vectors_CD
@@ -87,15 +88,15 @@ class QuerySpace:
 def query_spread(classes_KD: Tensor, counts_K: Tensor, *, square_length: float) -> Tensor:
     """S in double precision; its trace is ``square_length``, the mean squared length of a query.
 
-    Class vectors share a direction, away from all queries, that queries do not have: hence the covariance, without the
-    mean, and hence the trace from elsewhere. Where class vectors are all the same, S is even.
+    Class vectors share a component away from all queries, which queries do not have: hence the covariance, without the
+    mean, and a trace that comes from queries. If all class vectors are equal, S is isotropic.
     """
     dim = classes_KD.shape[1]
     moment_DD = torch.zeros(dim, dim, dtype=torch.float64, device=classes_KD.device)
     sum_D = moment_DD.new_zeros(dim)
     shares_K = (counts_K.double() / counts_K.sum()).to(moment_DD)
     for start in range(0, len(classes_KD), _BLOCK_ROWS):
-        # In double precision: what is left of the moment without the mean may be far below float32's rounding of it.
+        # In double precision: the second moment minus the mean may be far below its float32 rounding error.
         block = classes_KD[start : start + _BLOCK_ROWS].double()
         shares = shares_K[start : start + _BLOCK_ROWS, None]
         moment_DD += block.T @ (block * shares)
@@ -108,23 +109,23 @@ def query_spread(classes_KD: Tensor, counts_K: Tensor, *, square_length: float) 
 
 
 class NewJudgement(Protocol):
-    """What one judge is to know of new classes, and what it says of them for examples."""
+    """The data of one judge for new classes, and its scores of them for examples."""
 
     @property
     def offsets(self) -> Float32:
-        """[C] what is added to the score of each new class, whatever the query."""
+        """[C] what is added to the score of each new class for every query."""
 
     def scores(self, rows_B: Int64) -> NDArray[np.floating]:
         """[B, C] what the judge and the offset add to the scores of all new classes for these examples."""
 
     def left_out_scores(self, rows_P: Int64, classes_P: Int64) -> NDArray[np.floating]:
-        """[P] the same for each pair, where the class has not learned from the example."""
+        """[P] the same for each pair, with the class computed without the example."""
 
     def are_suggested(self, rows_P: Int64, classes_P: Int64) -> NDArray[np.bool_]:
-        """[P] whether the judge alone makes the class a candidate for the example."""
+        """[P] whether the judge itself suggests the class for the example."""
 
     def extend(self, judge: Judge, weight: float) -> Judge:
-        """``judge``, which counts ``weight`` times in the mix, with the new classes behind those that it knows."""
+        """``judge``, which has ``weight`` in the mix, with the new classes appended."""
 
 
 def left_out_ranks(
@@ -138,12 +139,12 @@ def left_out_ranks(
     judgements: Sequence[NewJudgement] = (),
     floor_N: Tensor | None = None,
 ) -> Int64:
-    """The rank of each pair's class for its example, with the class made from its other examples; 0 where it has none.
+    """The rank of each pair's class for its example, with the class computed from its other examples; 0 if it has none.
 
     ``rows_P`` ascend. ``sums_CD``: the sum of examples, and perhaps of a name, of each class. ``best_NT``: the T best
-    scores of known classes for each example, best first; a rank up to T is exact, one beyond T only says that it is.
-    New classes compete as they are, except that those of the example itself have not learned from it. ``judgements``
-    count where the vector alone scores at least ``floor_N``, or a judge suggests the class: others rank beyond T.
+    scores of known classes for each example, best first; ranks up to T are exact, others only say "beyond T". New
+    classes compete as they are, except that the example's own classes are computed without it. ``judgements`` count if
+    the vector alone scores at least ``floor_N``, or a judge suggests the class; others rank beyond T.
     """
     assert (np.diff(rows_P) >= 0).all()
     has_others_P = np.bincount(classes_P, minlength=len(sums_CD))[classes_P] >= 2
@@ -176,7 +177,7 @@ def left_out_ranks(
 def _left_out_scores(
     space: QuerySpace, white_ND: Tensor, rows_P: Int64, classes_P: Int64, white_sums_CD: Tensor
 ) -> Tensor:
-    """The score of each pair's class for its example, the class's vector made without it."""
+    """The score of each pair's class for its example, with the class's vector computed without it."""
     scores, size = [white_ND.new_zeros(0)], max(_BLOCK_SCORES // white_ND.shape[1], 1)
     for start in range(0, len(rows_P), size):
         block = slice(start, start + size)

@@ -57,20 +57,20 @@ def add_classes_command(
         float,
         typer.Option(
             "--caution",
-            help="By how many standard deviations a query must stand out; a lower number finds new classes more often.",
+            help="Standard deviations by which a query must stand out; with a lower number, new classes appear more"
+            " often.",
         ),
     ] = CAUTION,
     split: Annotated[
-        str | None, typer.Option("--split", help="Of a folder or store: which split to read.", show_default="train")
+        str | None, typer.Option("--split", help="Folders and stores: the split to read.", show_default="train")
     ] = None,
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
 ) -> None:
     """Add classes to a model from a few examples of each, or from their names, without training.
 
-    Labels that the model does not know are the new classes; labels that it
-    knows are passed over. Prints how well the new classes are found: each
-    example in turn is ranked by a class made of the other examples.
+    Labels that the model does not know become new classes; known labels are ignored. Prints how well the new classes
+    are found: each example in turn is left out and ranked with a class made from the other examples.
     """
     from owlmine.add_classes.add import add_classes
     from owlmine.add_classes.examples import Examples
@@ -78,7 +78,7 @@ def add_classes_command(
     from owlmine.model import Model
 
     if source is None and names is None:
-        raise OwlmineError("no classes were given; wanted a file of examples, or names with --names")
+        raise OwlmineError("no classes were given; wanted a file of examples, or --names")
     if source is None and split is not None:
         raise OwlmineError(f"names have no splits; leave --split {split} out")
     if not 0 < caution < math.inf:
@@ -112,7 +112,7 @@ def _groups(addition: Addition) -> dict[str, NDArray[np.bool_]]:
 def _print(console: Console, addition: Addition, examples: Examples | None, out: Path) -> None:
     title = f"{len(addition.keys):,} new classes, {int(addition.counts_C.sum()):,} examples"
     table = Table(
-        "examples\nof a class", "classes", "left-out\nexamples", "R@1", "R@5",
+        "examples\nper class", "classes", "left-out\nexamples", "R@1", "R@5",
         title=title, box=SIMPLE, padding=(0, 1), title_justify="left", title_style="bold",
     )  # fmt: skip
     for column in table.columns:
@@ -123,13 +123,13 @@ def _print(console: Console, addition: Addition, examples: Examples | None, out:
         table.add_row(name, f"{int(group.sum()):,}", f"{left_out:,}" if left_out else "–", *figures)
     console.print(table)
     console.print(
-        "In percent: left-out examples whose class comes first, or among the first five.",
+        "In percent: left-out examples whose class is ranked first, or among the first five.",
         highlight=False,
     )
     for note in _notes(addition, examples):
         console.print(literal(note), highlight=False, soft_wrap=True)
     num_classes = addition.predictor.dense.shape.num_classes
-    console.print(f"{literal(str(out))}: a model of {num_classes:,} classes.", highlight=False, soft_wrap=True)
+    console.print(f"{literal(str(out))}: a model with {num_classes:,} classes.", highlight=False, soft_wrap=True)
 
 
 def _notes(addition: Addition, examples: Examples | None) -> list[str]:
@@ -138,15 +138,15 @@ def _notes(addition: Addition, examples: Examples | None) -> list[str]:
         for wanted in (0, 1)
     ]
     lists = (
-        ("Not measured, as they have a name alone", by_count[0]),
-        ("Not measured, as they have one example", by_count[1]),
-        ("Not added, as the model knows nothing of their examples and names", list(addition.unknown)),
+        ("Not measured, because they have only a name", by_count[0]),
+        ("Not measured, because they have only one example", by_count[1]),
+        ("Not added, because the model knows no feature of their examples and names", list(addition.unknown)),
     )
-    counts = [("Names of classes that the model has, passed over", addition.known_names)]
+    counts = [("Names of classes that the model already has, ignored", addition.known_names)]
     if examples is not None:
         counts += [
-            ("Labels of classes that the model has, passed over", examples.known_labels),
-            ("Examples of which the model knows no feature, passed over", examples.without_features),
+            ("Labels of classes that the model already has, ignored", examples.known_labels),
+            ("Examples without a feature known to the model, ignored", examples.without_features),
         ]
     notes = [f"{note}: {_some(keys)}." for note, keys in lists if keys]
     return notes + [f"{note}: {count:,}." for note, count in counts if count]

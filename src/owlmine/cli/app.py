@@ -20,16 +20,16 @@ from owlmine.version import __version__
 
 
 class Verb(NamedTuple):
-    """Where a command is, and its line in the list of commands: the first paragraph of its own help."""
+    """The module of a command, and its line in the list of commands: the first paragraph of its own help."""
 
     module: str
     name: str
     summary: str
 
 
-# A verb is imported when it is asked for, so that none waits for what only others need.
+# A verb is imported on demand, so that no command loads what only others need.
 VERBS = {
-    "data": Verb("owlmine.cli.data", "data_app", "Bring data in, look at it, check it."),
+    "data": Verb("owlmine.cli.data", "data_app", "Convert, describe, verify and synthesize datasets."),
     "train": Verb("owlmine.cli.train", "train_command", "Train a model, and save it in a folder."),
     "evaluate": Verb(
         "owlmine.cli.evaluate",
@@ -41,7 +41,12 @@ VERBS = {
         "predict_command",
         "Retrieve the best classes for queries: texts or vectors in, one line of JSON per query out.",
     ),
-    "models": Verb("owlmine.cli.models", "models_app", "Look after model folders."),
+    "index": Verb(
+        "owlmine.cli.index",
+        "index_command",
+        "Give a model an approximate index of its classes, and measure it.",
+    ),
+    "models": Verb("owlmine.cli.models", "models_app", "Verify model folders."),
     "add-classes": Verb(
         "owlmine.cli.add_classes",
         "add_classes_command",
@@ -60,7 +65,7 @@ VERBS = {
     "theory": Verb(
         "owlmine.cli.theory",
         "theory_command",
-        "Compare Top-k' mining with negative sampling: the weights theta of the losses that they estimate.",
+        "Compare the weights theta of Top-k' mining and negative sampling, before any training.",
     ),
 }
 
@@ -75,8 +80,8 @@ app = typer.Typer(
 
 
 def add_verbs(arguments: list[str]) -> None:
-    """Puts every verb into the app: whole the one that the arguments ask for, the others by name and summary."""
-    # No option that stands before a verb takes a value.
+    """Adds every verb to the app: the requested one in full, the others by name and summary."""
+    # No option before a verb takes a value.
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
     if asked in VERBS and "--help" not in arguments:
         announce_missing()
@@ -106,7 +111,7 @@ def root(
             "--version",
             callback=_show_version,
             is_eager=True,
-            help="Show the version and which compiled parts are there.",
+            help="Show the version and the compiled parts.",
         ),
     ] = False,
 ) -> None:
@@ -114,7 +119,7 @@ def root(
 
 
 class _Interrupted(SystemExit):
-    """By a signal."""
+    """Ended by a signal."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -122,19 +127,19 @@ class _Interrupted(SystemExit):
 
 
 def main() -> None:
-    """Runs the command line. What the user can fix ends with one clear line and exit status 2."""
+    """Runs the command line. Errors that the user can fix end with one clear line and exit status 2."""
     signal.signal(signal.SIGTERM, _interrupted)
-    # Where a shell lets a command in the background ignore SIGINT, it stays ignored.
+    # If the shell made a background command ignore SIGINT, it stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
-    # Names of files may be no UTF-8; they are printed as the bytes that they are.
+    # File names need not be UTF-8; they are printed as raw bytes.
     sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
     try:
         _run_verb()
     except BrokenPipeError:
         _nobody_reads()
     except SystemExit as end:
-        # typer and rich make status 1 of a reader that went away.
+        # typer and rich turn a broken pipe into status 1.
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         _nobody_reads()
@@ -146,14 +151,14 @@ def main() -> None:
 
 
 def _nobody_reads() -> NoReturn:
-    """The reader of our output went away (`| head`): ends as SIGPIPE would have, which Python ignores."""
+    """The reader of our output is gone (`| head`): exits as if by SIGPIPE, which Python ignores."""
     _discard_output()
     os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
     sys.exit(128 + signal.SIGPIPE)
 
 
 def _discard_output() -> None:
-    """What is still buffered goes nowhere, instead of failing once more when the interpreter ends."""
+    """Discards buffered output, which would fail again when the interpreter exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -162,7 +167,7 @@ def _run_verb() -> None:
         add_verbs(sys.argv[1:])
         app()
     except OwlmineError as error:
-        # A run that was stopped by a signal ends as the signal would have ended it.
+        # A run that was stopped by a signal exits with the status of that signal.
         _fail(str(error), 128 + error.signal if error.signal else 2)
     except _Interrupted as end:
         _fail("interrupted", 128 + end.number)
@@ -173,13 +178,13 @@ def _run_verb() -> None:
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    one_line = visible(message).replace("\n", "\\n")  # names of files may hold anything
+    one_line = visible(message).replace("\n", "\\n")  # file names may contain anything
     print(f"owlmine: error: {one_line}", file=sys.stderr)
     sys.exit(status)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
-    """A signal as an exception, so that half-written output is removed on the way out. Not KeyboardInterrupt, of which
-    typer makes an end without a word."""
+    """Turns a signal into an exception, so that half-written output is removed on the way out. Not KeyboardInterrupt,
+    on which typer exits without a message."""
     del frame
     raise _Interrupted(number)

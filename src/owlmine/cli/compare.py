@@ -34,10 +34,9 @@ def compare_command(
 ) -> None:
     """Compare training methods on a dataset, each at its own best settings, and write a report.
 
-    Searches learning rates (and a score scale where the loss has one) for every
-    method on held-out training points. Then trains each method with several
-    seeds and the same budget, and evaluates the models on the test split. If it
-    is stopped, the same command resumes it; finished runs are never made again.
+    Searches learning rates (and a score scale if the loss has one) for every method on held-out training points. Then
+    trains each method with several seeds and the same budget, and evaluates the models on the test split. If it is
+    stopped, the same command resumes it; finished runs are never repeated.
     """
     from owlmine.compare.comparison import Request, run_comparison
     from owlmine.compare.folder import REPORT, CompareFolder
@@ -55,7 +54,7 @@ def compare_command(
 
 
 class RunShow:
-    """A bar per run on a terminal; elsewhere a line when a run has ended, and one every ``line_seconds`` before."""
+    """A bar per run on a terminal; elsewhere a line every ``line_seconds``, and one at the end of a run."""
 
     def __init__(self, console: Console, *, line_seconds: float) -> None:
         self._console, self._line_seconds = console, line_seconds
@@ -71,7 +70,7 @@ class RunShow:
             yield _TitledLines(self._console, title, self._line_seconds)
 
     def done(self, text: str) -> None:
-        # A bar that has reached its end stays and says as much.
+        # A finished bar stays visible and says as much.
         if not self._console.is_terminal or text.endswith("(found)"):
             self.message(text)
 

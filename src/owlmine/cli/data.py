@@ -22,10 +22,10 @@ from owlmine.data.synthetic import SyntheticOptions, Truth, synthesize
 from owlmine.errors import DataError
 from owlmine.pictures import check_picture
 
-data_app = typer.Typer(help="Bring data in, look at it, check it.", no_args_is_help=True)
+data_app = typer.Typer(help="Convert, describe, verify and synthesize datasets.", no_args_is_help=True)
 
 with_reading_options = with_options(ConvertOptions, parameter="reading", panel="Reading files", advanced=True)
-"""For commands that take a store or convert files on the way: their parameter ``reading``."""
+"""For commands that take a store or files to convert: their parameter ``reading``."""
 
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="A store, a file or folder to convert, or: sample.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -42,8 +42,8 @@ def convert_command(
 ) -> None:
     """Turn files of any known format into a store.
 
-    Knows the extreme-classification repository's old and new text formats, svmlight, SciPy and PECOS npz, dense npy
-    vectors, jsonl, csv, tsv and parquet; plain or compressed with gz, xz or zst.
+    Reads the old and new text formats of the extreme-classification repository, svmlight, SciPy and PECOS npz, dense
+    npy vectors, jsonl, csv, tsv and parquet; plain or compressed with gz, xz or zst.
     """
     with ConversionProgress() as progress:
         store = convert(sample_folder() if str(source) == SAMPLE else source, out, options, progress=progress)
@@ -82,7 +82,7 @@ def describe_command(
 def verify_command(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The store to check.")],
 ) -> None:
-    """Read every array of a store, compare its checksum, and check what it holds."""
+    """Read every array of a store, and verify its checksum and its content."""
     opened = Store.open(store)
     damaged = opened.verify()
     if damaged:
@@ -110,11 +110,12 @@ def synthesize_command(
     )
     for k in (1, 3, 5):
         if k <= store.num_classes:
-            typer.echo(f"Lowest possible chance to miss the label with {k} retrieved: {best.bayes_risk('test', k):.4f}")
+            risk = best.bayes_risk("test", k)
+            typer.echo(f"Lowest possible chance of missing the label with {k} retrieved: {risk:.4f}")
 
 
 def open_data(data: str, reading: ConvertOptions) -> Store:
-    """The dataset that a command was given. Notes of its conversion go to standard error."""
+    """The dataset of a command. Notes on its conversion go to standard error."""
     with ConversionProgress() as progress:
         store = open_dataset(data, reading, progress=progress)
     console = Terminal(stderr=True)
@@ -124,7 +125,7 @@ def open_data(data: str, reading: ConvertOptions) -> Store:
 
 
 class ConversionProgress:
-    """A bar per split on a terminal; nothing elsewhere. Written to standard error, so that output stays clean."""
+    """A bar per split if standard error is a terminal, else nothing."""
 
     def __init__(self) -> None:
         console = Terminal(stderr=True)

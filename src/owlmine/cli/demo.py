@@ -23,12 +23,10 @@ def demo_command(
 ) -> None:
     """Train on the embedded sample, compare with the paper's models, and write a report.
 
-    Trains the model that owlmine train gives by default and, with one small
-    budget, three models of the paper: top-1 and top-16 stochastic negative
-    mining, and negative sampling. Tests all four on packages they have not seen,
-    and sets the ratios beside the paper's Table 2. It takes one to three minutes
-    on two cores. If it is stopped, the same command resumes it; with other
-    options it keeps the models that still fit and trains the others again.
+    Trains the default model of owlmine train and, with one small budget, three models of the paper: top-1 and top-16
+    stochastic negative mining, and negative sampling. Tests all four on packages they have not seen, and compares the
+    ratios with the paper's Table 2. It takes one to three minutes on two cores. If it is stopped, the same command
+    resumes it; with other options, it keeps the models that still fit and trains the others again.
     """
     from owlmine.cli.data import ConversionProgress
     from owlmine.compare.demo import run_demo

@@ -14,7 +14,15 @@ from rich.console import Console
 from rich.table import Table
 
 from owlmine.cli.data import ConversionProgress, JsonOption
-from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, TailOption, open_model, whole_numbers
+from owlmine.cli.model_options import (
+    DeviceOption,
+    ExactOption,
+    ModelArgument,
+    ShareBar,
+    TailOption,
+    open_model,
+    whole_numbers,
+)
 from owlmine.cli.options import with_options
 from owlmine.cli.terminal import Terminal, literal
 from owlmine.errors import OwlmineError
@@ -42,7 +50,7 @@ def evaluate_command(
     k: Annotated[
         str | None,
         typer.Option(
-            "-k", "--k", help="How many answers per query; several, separated by commas.", show_default="1,3,5,10"
+            "-k", "--k", help="Number of answers per query; several, separated by commas.", show_default="1,3,5,10"
         ),
     ] = None,
     propensity: Annotated[
@@ -57,13 +65,13 @@ def evaluate_command(
     as_json: JsonOption = False,
     plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the figures into this new file.")] = None,
     tail: TailOption = 0.0,
+    exact: ExactOption = False,
     device: DeviceOption = "auto",
 ) -> None:
     """Evaluate a model on a split: precision, recall, nDCG, propensity-scored figures, coverage.
 
-    DATA need not be what the model was trained on: files are read with the
-    model's own vocabulary and weighting, and their labels are looked up among
-    the model's classes. A store must have been made like the training data.
+    DATA can differ from the training data: files are read with the model's own vocabulary and weighting, and their
+    labels are looked up among the model's classes. A store must have been made like the training data.
     """
     from owlmine.evaluate.model_data import open_for_model
     from owlmine.evaluate.of_model import evaluate_model
@@ -73,7 +81,7 @@ def evaluate_command(
     constants = None if propensity is None else _constants(propensity)
     if plot is not None:
         check_picture(plot)
-    predictor = open_model(model, device)
+    predictor = open_model(model, device, exact=exact)
     num_classes = len(predictor.classes)
     if ks is not None and not 1 <= min(ks) <= max(ks) <= num_classes:
         raise OwlmineError(f"--k is {k}; wanted 1 to {num_classes:,}, the number of classes")
@@ -158,19 +166,19 @@ def _print_notes(console: Console, evaluation: Evaluation, counts: dict[str, Any
     constants = evaluation.constants
     with_constants = "" if constants is None else f" Propensities with A = {constants.a:g} and B = {constants.b:g}."
     console.print(
-        f"In percent.{with_constants} Each R of a kind of class is over the points that have a label of that kind.",
+        f"In percent.{with_constants} R of head, torso and tail is over the points with a label of that kind.",
         highlight=False,
     )
     if (reliability := evaluation.reliability) is not None:
         console.print(
-            f"Probabilities of the top {reliability.places} are {reliability.error:.2f} percent points off"
+            f"Probabilities of the top {reliability.places} are off by {reliability.error:.2f} percentage points"
             f" (expected calibration error, {len(reliability.bins)} bins of equal mass).",
             highlight=False,
         )
     notes = (
         ("Points without a label, counted as 0", evaluation.without_label),
         ("Labels of classes that the model does not have, dropped", counts["unseen_labels_dropped"]),
-        ("Points left without label or feature, not judged", counts["points_read"] - counts["points"]),
+        ("Points left without a label or feature, not evaluated", counts["points_read"] - counts["points"]),
     )
     for note, count in notes:
         if count:

@@ -1,4 +1,4 @@
-"""What commands that use a trained model share: the model, the device, a bar."""
+"""Shared by the commands that use a trained model: the model, the device, a progress bar."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ TailOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
+ExactOption = Annotated[bool, typer.Option("--exact", help="Search all classes, even if the model has an index.")]
 
 
-def open_model(path: Path, device: str) -> Model:
-    """The model on the device that was asked for."""
+def open_model(path: Path, device: str, *, exact: bool = False) -> Model:
+    """Loads the model on the requested device."""
     from owlmine.device import choose_device
     from owlmine.model import load
 
@@ -35,7 +36,7 @@ def open_model(path: Path, device: str) -> Model:
         chosen = choose_device(device)
     except OwlmineError as error:
         raise OwlmineError(f"--{error}") from error
-    return load(path, device=chosen)
+    return load(path, device=chosen, exact=exact)
 
 
 def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:
@@ -48,7 +49,7 @@ def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:
 
 
 class ShareBar:
-    """How much of something is done, on a terminal; nothing elsewhere. Written to standard error. A context manager."""
+    """A progress bar on standard error if that is a terminal, else nothing. A context manager."""
 
     def __init__(self, title: str, *, shown: bool = True) -> None:
         console = Terminal(stderr=True)

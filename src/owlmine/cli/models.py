@@ -1,4 +1,4 @@
-"""``owlmine models``: look after model folders."""
+"""``owlmine models``: verify model folders."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import typer
 
 from owlmine.cli.model_options import ModelArgument
 
-models_app = typer.Typer(no_args_is_help=True, help="Look after model folders.")
+models_app = typer.Typer(no_args_is_help=True, help="Verify model folders.")
 
 
 @models_app.command("verify")
 def verify_command(model: ModelArgument) -> None:
-    """Read every file of a model and compare it with its checksum.
+    """Read every file of a model and verify its checksum.
 
-    Ends with status 1 where a file is damaged, and names it.
+    Names damaged files, and exits with status 1 if there are any.
     """
     from owlmine.folder.model_folder import files_of_model, verify_model
 

@@ -1,4 +1,4 @@
-"""Command-line options made from a dataclass: name, type, default and help stand in one place."""
+"""Command-line options generated from a dataclass: name, type, default and help are stated in one place."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _Leaf:
 def with_options(
     options_class: type[Any], *, parameter: str = "options", panel: str | None = None, advanced: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replaces a parameter of a command by one option per field of ``options_class``, nested dataclasses included.
+    """Replaces a parameter of a command with one option per field of ``options_class``, including nested dataclasses.
 
-    ``panel`` is the part of the help for fields that name none. Where only some fields are ``common``, or all are
+    ``panel`` is the section of the help for fields that name none. If only some fields are ``common``, or all are
     ``advanced``, ``--help`` hides the others and ``--help-all`` shows them.
     """
     leaves = _leaves(options_class, panel)
@@ -103,7 +103,7 @@ def _leaves(options_class: type[Any], panel: str | None) -> list[_Leaf]:
 
 
 def _assembled(options_class: type[Any], leaves: list[_Leaf], given: dict[str, Any]) -> Any:
-    """The options out of what the command line gave, which is taken out of ``given``."""
+    """Takes the options of the command line out of ``given`` and builds the dataclass."""
     values: dict[str, Any] = {}
     groups: dict[str, tuple[Any, dict[str, Any]]] = {}
     for leaf in leaves:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from owlmine.cli.model_options import DeviceOption, ModelArgument, ShareBar, TailOption, open_model
+from owlmine.cli.model_options import DeviceOption, ExactOption, ModelArgument, ShareBar, TailOption, open_model
 from owlmine.cli.options import with_options
 from owlmine.cli.terminal import Terminal, literal, visible, visible_json
 from owlmine.errors import OwlmineError
@@ -40,56 +40,58 @@ def predict_command(
         str,
         typer.Argument(
             metavar="INPUT",
-            help="Queries: - for standard input, a text per line unless --input-format says otherwise; a file of lines,"
-            " a table (jsonl, csv, tsv, parquet), vectors (npy, npz, svmlight, xmc), or a store.",
+            help="Queries: - for standard input, one text per line unless --input-format says otherwise; a text file, a"
+            " table (jsonl, csv, tsv, parquet), vectors (npy, npz, svmlight, xmc), or a store.",
         ),
     ],
     options: QueryOptions,
     k: Annotated[
-        int | None, typer.Option("--k", "-k", help="How many classes per query.", show_default=str(_DEFAULT_K))
+        int | None, typer.Option("--k", "-k", help="Number of classes per query.", show_default=str(_DEFAULT_K))
     ] = None,
     classes: Annotated[
         list[str] | None,
         typer.Option(
             "--classes",
             metavar="KEY,KEY",
-            help="Score these classes only: keys or names, separated by commas. Give the option again for each class"
-            " with a comma in its own key or name.",
+            help="Score only these classes: keys or names, separated by commas. Repeat the option for each class with a"
+            " comma in its key or name.",
         ),
     ] = None,
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", help="Of the answers: jsonl, csv or table.", show_default="table on a terminal, else jsonl"
+            "--format", help="Answer format: jsonl, csv or table.", show_default="table on a terminal, else jsonl"
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write here, whole or not at all; must not exist.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write answers to this file, whole or not at all; must not exist."),
     ] = None,
     split: Annotated[
-        str | None, typer.Option("--split", help="Of a store: which split to answer.", show_default="test")
+        str | None, typer.Option("--split", help="Stores: the split to answer.", show_default="test")
     ] = None,
     at_least: Annotated[
-        float | None, typer.Option("--at-least", metavar="P", help="Leave out classes of a probability below this.")
+        float | None, typer.Option("--at-least", metavar="P", help="Leave out classes with a lower probability.")
     ] = None,
     precision: Annotated[
         float | None,
         typer.Option(
             "--precision",
             metavar="SHARE",
-            help="Leave out the least probable classes, so that this share of the others is right, as measured on"
+            help="Leave out the least probable classes, so that this share of the rest is correct, as measured on"
             " validation points.",
         ),
     ] = None,
     tail: TailOption = 0.0,
+    exact: ExactOption = False,
     device: DeviceOption = "auto",
 ) -> None:
     """Retrieve the best classes for queries: texts or vectors in, one line of JSON per query out.
 
     Works in a pipe: echo "PHP module for LDAP" | owlmine predict MODEL -
 
-    The list of a query is empty if the model knows none of its features, or
-    if no class is probable enough (--at-least, --precision).
+    The answer to a query is empty if the model knows none of its features, or if no class is probable enough
+    (--at-least, --precision).
     """
     from owlmine.exchange.answers import answer
     from owlmine.exchange.queries import open_queries, standard_input
@@ -100,7 +102,7 @@ def predict_command(
         check_new_file(out)
     if source == "-" and split is not None:
         raise OwlmineError(f"standard input has no splits; leave --split {split} out")
-    predictor = open_model(model, device)
+    predictor = open_model(model, device, exact=exact)
     among = None if classes is None else _chosen(predictor, classes)
     count = _count(predictor, among, k)
     least = _least_probability(predictor, at_least, precision)
@@ -124,9 +126,7 @@ def predict_command(
             without_class += sum(found.known and not found.classes for found in block.answers)
             predictions += sum(len(found.classes) for found in block.answers)
     if unknown:
-        typer.echo(
-            f"{unknown:,} of {num_queries:,} queries hold nothing that the model knows; their lists are empty", err=True
-        )
+        typer.echo(f"{unknown:,} of {num_queries:,} queries have no known feature; their lists are empty", err=True)
     if least and num_queries > unknown:
         share = predictions / (count * (num_queries - unknown))
         typer.echo(
@@ -141,7 +141,7 @@ def _least_probability(predictor: Model, at_least: float | None, precision: floa
         raise OwlmineError("--at-least and --precision were both given; wanted one of them")
     for option, given in (("--at-least", at_least), ("--precision", precision)):
         if given is not None and not 0 < given <= 1:
-            raise OwlmineError(f"{option} is {given:g}; wanted a number above 0, 1 at most (0.8 is 80 %)")
+            raise OwlmineError(f"{option} is {given:g}; wanted a number above 0, at most 1 (0.8 is 80 %)")
     calibration = predictor.record.calibration
     if calibration is None:
         option = "--at-least" if precision is None else "--precision"
@@ -152,13 +152,13 @@ def _least_probability(predictor: Model, at_least: float | None, precision: floa
     found = calibration.threshold_for(precision)
     if found is None:
         highest = max((entry.precision for entry in calibration.thresholds), default=None)
-        reached = "no precision was" if highest is None else f"{highest:g} was the highest"
+        reached = "none was reached" if highest is None else f"the highest was {highest:g}"
         raise OwlmineError(
             f"--precision {precision:g} was not reached on the {calibration.num_points:,} validation points; {reached}"
         )
     typer.echo(
-        f"classes of probability {found.threshold:.4g} or more: precision {found.precision:g} was reached with them on"
-        f" {calibration.num_points:,} validation points, where {found.kept:.1%} of the predictions were kept",
+        f"classes with a probability of {found.threshold:.4g} or more: on {calibration.num_points:,} validation points,"
+        f" this reached a precision of {found.precision:g} and kept {found.kept:.1%} of the predictions",
         err=True,
     )
     return found.threshold
@@ -169,22 +169,22 @@ def _chosen(predictor: Model, given: list[str]) -> Int64:
 
     values = [value.strip() for value in given]
     has_commas = any("," in value for value in values)
-    # A key may hold a comma: what is a class as it stands is not split.
+    # A key may contain a comma: a value that is a class as a whole is not split.
     classes = {*predictor.classes.keys, *predictor.classes.names} if has_commas else set()
     words: list[str] = []
     for value in values:
         words += [value] if value in classes else [word.strip() for word in value.split(",") if word.strip()]
     if not words:
-        raise OwlmineError("--classes names no class; wanted keys separated by commas")
+        raise OwlmineError("--classes has no class; wanted keys separated by commas")
     try:
         return find_classes(predictor.classes, words)
     except OwlmineError as error:
-        hint = "; a class with a comma in its key needs a --classes of its own" if has_commas else ""
+        hint = "; give a class with a comma in its key in a separate --classes" if has_commas else ""
         raise OwlmineError(f"--classes: {error}{hint}") from error
 
 
 def _count(predictor: Model, among: Int64 | None, k: int | None) -> int:
-    """How many classes per query: with --classes all of these by default."""
+    """The number of classes per query: by default with --classes, all of these."""
     available = len(predictor.classes) if among is None else len(set(among.tolist()))
     if k is None:
         return available if among is not None else min(_DEFAULT_K, available)
@@ -195,7 +195,7 @@ def _count(predictor: Model, among: Int64 | None, k: int | None) -> int:
 
 @contextmanager
 def _sink(out: Path | None, format: str, *, probabilities: bool) -> Iterator[Callable[[list[Answer]], None]]:
-    """Where answers go; each block is flushed, so that a pipe sees answers as they come."""
+    """The output; each block is flushed, so that a pipe sees answers immediately."""
     from owlmine.exchange.answers import csv_lines, json_lines, new_file
 
     lines, shown = (
@@ -225,7 +225,7 @@ def _print_answers(console: Console, answers: list[Answer]) -> None:
             f"[bold]{literal(number)}[/]  {literal(text)}", no_wrap=True, overflow="ellipsis", highlight=False
         )
         if not answer.classes:
-            why = "no class is probable enough" if answer.known else "nothing that the model knows"
+            why = "no class is probable enough" if answer.known else "no feature known to the model"
             console.print(f"   {why}", style="dim")
             continue
         console.print(_table(answer))

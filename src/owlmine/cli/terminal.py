@@ -1,4 +1,4 @@
-"""What a terminal is sent: texts of users as they are, but none of their control characters."""
+"""Output to a terminal: users' texts as they are, without their control characters."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _CONTROLS = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""Control characters written out, an escape as ``\x1b``, so that they cannot command a terminal. Lines stay."""
+    r"""Escapes control characters, such as ``\x1b``, so that they cannot control a terminal. Newlines stay."""
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def visible_json(text: str) -> str:
-    """The same in the notation of JSON, so that what is shown can still be read as JSON."""
+    """The same in JSON notation, so that the output is still valid JSON."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def literal(text: str) -> str:
-    r"""A user's text within a line of markup: no tags, and a newline as ``\n``."""
+    r"""A user's text inside a line of markup: tags escaped, a newline as ``\n``."""
     return escape(text.replace("\n", "\\n"))
 
 
 class Terminal(Console):
-    """A console that writes control characters out where it is a terminal. Elsewhere bytes stay what they are.
+    """A console that escapes control characters if it is a terminal. Elsewhere, bytes stay as they are.
 
-    Everything that is printed as a string goes through here, so that no command has to think of it.
+    Every string is printed through this class, so that no command has to escape it.
     """
 
     def __init__(self, *, stderr: bool = False, file: IO[str] | None = None, width: int | None = None) -> None:
-        # Without emoji: a class named ":cat:" is not to become a picture.
+        # Without emoji: a class named ":cat:" must not become a picture.
         super().__init__(stderr=stderr, file=file, width=width, emoji=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -46,6 +46,6 @@ class Terminal(Console):
 
 
 def print_line(text: str, *, stderr: bool = False) -> None:
-    """A line without style, with control characters written out on a terminal."""
+    """Prints a line without style; on a terminal, control characters are escaped."""
     stream = sys.stderr if stderr else sys.stdout
     print(visible(text) if stream.isatty() else text, file=stream)

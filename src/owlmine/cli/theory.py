@@ -1,4 +1,4 @@
-"""``owlmine theory``: mining and negative sampling compared before anything is trained."""
+"""``owlmine theory``: compares mining and negative sampling before any training."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FLAGS = {"num_classes": "--classes", "pool_size": "--pool", "tops": "--top", "k
 
 
 def theory_command(
-    classes: Annotated[int, typer.Option("--classes", help="How many classes there are: K.")],
-    pool: Annotated[int, typer.Option("--pool", help="How many negatives a pool draws: B.")],
+    classes: Annotated[int, typer.Option("--classes", help="Number of classes: K.")],
+    pool: Annotated[int, typer.Option("--pool", help="Number of negatives in a pool: B.")],
     top: Annotated[
         str | None,
         typer.Option(
             "--top",
-            help="How many of the hardest in the pool count: k'; several, separated by commas.",
-            show_default=f"those of {', '.join(map(str, _TOPS))} that the pool has",
+            help="Number of hardest negatives that count: k'; several, separated by commas.",
+            show_default=f"those of {', '.join(map(str, _TOPS))} up to the pool size",
         ),
     ] = None,
     k: Annotated[
@@ -40,17 +40,18 @@ def theory_command(
         typer.Option(
             "-k",
             "--k",
-            help="How many classes are retrieved; sets the weight of negative sampling.",
+            help="Number of classes to retrieve; sets the weight of negative sampling.",
             show_default=f"{_RETRIEVED}, or all but one",
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw theta into this new file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
-    """Compare Top-k' mining with negative sampling: the weights theta of the losses that they estimate.
+    """Compare the weights theta of Top-k' mining and negative sampling, before any training.
 
-    Weights have the paper's scale: (K - 1)/(k'B) for each of the k' hardest, and (K - 1)/(kB) for each negative of
-    negative sampling, where k is the number retrieved.
+    Both losses estimate an ordered loss with weights theta. Weights have the
+    paper's scale: (K - 1)/(k'B) for each of the k' hardest, and (K - 1)/(kB)
+    for each negative of negative sampling, where k is the number retrieved.
     """
     # NumPy, SciPy and PyTorch take a second to load, which `owlmine --help` should not.
     from owlmine.theory import Setting, compare, plot_theta
@@ -125,5 +126,5 @@ def _print_table(console: Console, setting: Setting, compared: list[Compared]) -
     console.print(
         f"Paper's scale: Top-k' SNM gives each of the k' hardest the weight (K - 1)/(k'B), negative sampling"
         f" each of its B negatives (K - 1)/({setting.k}B). Ranks in effect: ‖θ‖₁² / ‖θ‖₂². c: POWL >= c x retrieval"
-        f" loss at k = {setting.k}; ‖θ‖₁ / c compares methods at equal promise."
+        f" loss at k = {setting.k}; ‖θ‖₁ / c compares methods at equal guarantees."
     )

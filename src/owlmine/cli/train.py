@@ -31,9 +31,8 @@ def train_command(
 ) -> None:
     """Train a model, and save it in a folder.
 
-    An interrupted run (Ctrl-C, SIGTERM, a crash) goes on from its last
-    checkpoint with --resume. --help-all shows the options for loss, steps,
-    reading and runs as well.
+    --resume continues an interrupted run (Ctrl-C, SIGTERM, a crash) from its last checkpoint. --help-all also shows the
+    options for loss, steps, reading and runs.
     """
     from owlmine.run import check_run, train
     from owlmine.run.curves import FOLDER
@@ -68,9 +67,9 @@ def _print_figures(shown: Terminal, model: Model) -> None:
     figures = ", ".join(f"{name} {value:.2f}" for name, value in record.figures.items())
     points = "On validation points"
     if record.rehearsal is not None:
-        points = f"In a rehearsal without {record.rehearsal:.0%} of the training points, judged on these"
+        points = f"On {record.rehearsal:.0%} of the training points, held out in a rehearsal"
     shown.print(f"{points}: {figures}.", soft_wrap=True)
-    shown.print("These points come with the training data, and new ones can be harder.")
+    shown.print("These points come from the training data; new ones can be harder.")
 
 
 def _for_evaluate(reading: ConvertOptions) -> str:

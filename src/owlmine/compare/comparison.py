@@ -1,4 +1,4 @@
-"""A comparison from beginning to end: search, final runs, files. What is finished in the folder is not done again."""
+"""A comparison from beginning to end: search, final runs, files. Finished runs in the folder are not repeated."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from owlmine.recipe.plan import Facts, resolve
 
 @dataclass(frozen=True)
 class Request:
-    """The data and the folder, as they were named on the command line."""
+    """The data and the folder, as given on the command line."""
 
     data: str
     out: Path
 
 
 def run_comparison(store: Store, request: Request, options: CompareOptions, show: Show) -> dict[str, Any]:
-    """Searches, trains and scores every method, and writes the files into the folder. Returns what results.json holds.
+    """Searches, trains and evaluates every method, and writes the files into the folder. Returns the content of
+    results.json.
 
-    Called again, it resumes where it was stopped; runs that other options share are not made again.
+    Called again, it resumes; runs that fit the new options are not repeated.
     """
     folder = CompareFolder(request.out)
     folder.check()
@@ -58,7 +59,7 @@ def run_comparison(store: Store, request: Request, options: CompareOptions, show
 
 
 def settled(store: Store, options: CompareOptions) -> CompareOptions:
-    """The options with device and pool as every method will have them. Raises OwlmineError for data that do not do."""
+    """The options with the device and pool of all methods filled in. Raises OwlmineError for unsuitable data."""
     check_data(store)
     _check_validation(store, options)
     device, baseline = choose_device(options.device), METHODS[BASELINE]
@@ -71,7 +72,7 @@ def settled(store: Store, options: CompareOptions) -> CompareOptions:
 
 
 def check_data(store: Store) -> None:
-    """Raises OwlmineError where nothing could be compared on these data."""
+    """Raises OwlmineError if nothing can be compared on these data."""
     if "test" not in store.splits or not len(store["test"]):
         raise OwlmineError(f"{store.path}: has no test split; wanted one to test on")
     if store.num_classes <= KS[-1]:
@@ -117,13 +118,13 @@ def _measure(method: Method, options: CompareOptions, runs: Runs, tried: list[Ru
 
 
 def setting_text(setting: Setting, method: Method) -> str:
-    """Rates of classes, features and maps; the scale where it is searched."""
+    """Rates of classes, features and maps; the scale if it is searched."""
     scale = f", scale {setting.scale:g}" if "scale" in method.knobs else ""
     return f"rates {setting.class_rate:g}/{setting.feature_rate:g}/{setting.map_rate:g}{scale}"
 
 
 def command(request: Request, options: CompareOptions) -> list[str]:
-    """The words of a command that asks for the same."""
+    """The command line of this comparison."""
     words = ["owlmine", "compare", request.data, "--out", str(request.out)]
     for field in fields(options):
         value, flag = getattr(options, field.name), "--" + field.name.replace("_", "-")
@@ -133,7 +134,7 @@ def command(request: Request, options: CompareOptions) -> list[str]:
 
 
 def _write_files(folder: CompareFolder, results: dict[str, Any]) -> None:
-    """The report last: where it is, the rest is too."""
+    """The report is written last: if it exists, the rest does too."""
     folder.write(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     folder.write("figures.csv", figures_csv(results))
     folder.write("table.tex", table_tex(results))

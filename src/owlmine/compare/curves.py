@@ -1,4 +1,5 @@
-"""Curves as inline SVG. Colours come from the page's style sheet, so that they suit light and dark screens and print.
+"""Curves as inline SVG. Colours come from the page's style sheet, so that they work in light and dark mode and in
+print.
 
 Every piece is ``Markup``: ``format`` escapes titles and names, and templates print the picture as it is.
 """
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-# Width and height in the picture's own units: of one that stands beside another, and of one with room for many curves.
+# Width and height in the picture's own units: for two side by side, and for one with many curves.
 SMALL, LARGE = (460, 300), (760, 400)
 # Margins for the labels.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 22, 14, 44
 _MARK = 4.0
-# Dashes of each number: solid for the first three, so that pictures with few curves stay simple.
+# Dash pattern by number: solid for the first three, so that pictures with few curves stay simple.
 _DASHES = ("", "", "", "9 3", "2 3", "6 3 2 3", "12 4", "4 4", "9 3 2 3 2 3", "1 4")
 NUM_LOOKS = len(_DASHES)
 
@@ -33,7 +34,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """From data to a place on the page."""
+    """Maps data to a position on the page."""
 
     low: float
     high: float
@@ -44,12 +45,12 @@ class Axis:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
-# Size and letter of a unit, and the last tick from which on it is used.
+# Size and letter of a unit, and the smallest last tick for which it is used.
 _UNITS = ((1_000_000, "M", 10_000_000), (1_000, "k", 10_000), (1, "", 0))
 
 
 def curves_svg(lines: Sequence[Line], *, x_name: str, y_name: str, label: str, size: tuple[int, int] = SMALL) -> Markup:
-    """One picture with all curves; ``label`` describes it to those who cannot see it."""
+    """One picture with all curves; ``label`` describes it for screen readers."""
     width, height = size
     x_ticks = round_ticks(0.0, max(max(line.xs) for line in lines))
     y_ticks = round_ticks(min(min(line.ys) for line in lines), max(max(line.ys) for line in lines))

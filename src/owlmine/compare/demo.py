@@ -1,7 +1,7 @@
-"""The demo: a comparison with everything chosen beforehand, beside the model that ``owlmine train`` gives.
+"""The demo: the default model of ``owlmine train``, and a comparison of the paper's models with fixed settings.
 
-The product is trained with the options of ``owlmine train`` as they are. The paper's three models get one budget, one
-seed and settings that were searched for that budget; their ratios stand beside the paper's Table 2. Together they take
+The product is trained with the default options of ``owlmine train``. The paper's three models get one budget, one seed
+and settings that were searched for that budget; their ratios are compared with the paper's Table 2. Together they take
 less than three minutes on two cores.
 """
 
@@ -43,8 +43,8 @@ PRODUCT, PRODUCT_TITLE = "best", "owlmine train"
 # P@1 would be about 0.8 higher.
 EPOCHS, DIM = 5.0, 512
 POOL = 1024  # B of the paper's smallest dataset, the one nearest to the sample in size
-# The best P@1 of a search at this budget, on runs of neighbouring packages cut from train. The search walked along one
-# rate at a time, as ``owlmine compare`` does; the test split took no part.
+# The best P@1 of a search at this budget, on held-out blocks of neighbouring training packages. The search changed one
+# rate at a time, as ``owlmine compare`` does; the test split was not used.
 _SETTINGS = {
     "top-1": Setting(0.09, 1.0, 0.003),
     "top-16": Setting(0.9, 3.0, 0.003),
@@ -58,27 +58,28 @@ _BLOCK_ROWS = 1024
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The sizes of all four models; by default the demo chooses those of the paper's, and ``owlmine train`` its own."""
+    """The sizes of all four models; by default the demo sets those of the paper's models, and the plan the
+    product's."""
 
     epochs: float | None = option(
         None,
-        f"Visits to each training point, for every model (default: {EPOCHS:g} for the paper's models, and what"
-        " owlmine train chooses for its own).",
+        f"Visits to each training point, for every model (default: {EPOCHS:g} for the paper's models; owlmine train"
+        " chooses its own).",
     )
     dim: int | None = option(
-        None, f"Dimension of query and class vectors, for every model (default: {DIM} for the paper's, as above)."
+        None, f"Dimension of query and class vectors, for every model (default: {DIM} for the paper's; else as above)."
     )
-    seed: int = option(0, "Seed of everything random.")
+    seed: int = option(0, "Random seed.")
 
     def __post_init__(self) -> None:
         self.product()  # raises ValueError for what is out of range
 
     def product(self) -> TrainOptions:
-        """What ``owlmine train`` is called with."""
+        """The options of ``owlmine train``."""
         return TrainOptions.of(epochs=self.epochs, dim=self.dim, seed=self.seed)
 
     def paper(self) -> CompareOptions:
-        """One budget, pool, data order and start for the paper's models."""
+        """One budget, pool, data order and initial model for the paper's models."""
         return CompareOptions(
             methods=",".join(_SETTINGS),
             epochs=EPOCHS if self.epochs is None else self.epochs,
@@ -101,10 +102,10 @@ class DemoOptions:
 
 
 def run_demo(store: Store, out: Path, options: DemoOptions, show: Show) -> dict[str, Any]:
-    """Trains every model into a folder of its own under ``out``, and writes ``results.json`` and the report there.
+    """Trains each model into its own folder under ``out``, and writes ``results.json`` and the report there.
 
-    Returns what ``results.json`` holds. Called again, it resumes where it was stopped; models with other options or
-    data are trained again.
+    Returns the content of ``results.json``. Called again, it resumes; models with other options or data are trained
+    again.
     """
     folder = DemoFolder(out)
     folder.check()
@@ -132,14 +133,14 @@ def run_demo(store: Store, out: Path, options: DemoOptions, show: Show) -> dict[
 
 
 class _DemoRuns:
-    """The runs of a demo: each model has one place, so one with other options makes way."""
+    """The runs of a demo: each model has one folder, so one with other options replaces it."""
 
     def __init__(self, store: Store, folder: DemoFolder, show: Show) -> None:
         self._store, self._folder, self._show = store, folder, show
         self._runs = Runs(store, folder, show, data_name=SAMPLE, keep_models=True)
 
     def get(self, job: Job) -> RunRecord:
-        """The record of a run whose model is there."""
+        """The record of a run whose model exists."""
         if self._folder.clear(job.name, self._store, job.options):
             self._show.message(f"{job.title}: removed an earlier model with other options or data; training it again")
         record = self._runs.get(job)
@@ -150,7 +151,7 @@ class _DemoRuns:
 
 
 def _product(model: Model, record: RunRecord, options: DemoOptions) -> dict[str, Any]:
-    """The model of ``owlmine train``: what it is, what it took, how good it is."""
+    """The model of ``owlmine train``: its sizes, cost and figures."""
     plan = model.record.plan
     return {
         "name": PRODUCT,
@@ -192,7 +193,7 @@ def dense_figures(model: Retriever, split: Split) -> dict[str, float]:
 
 NUM_EXAMPLES = 5
 NUM_PREDICTED = 5
-# Fewer dependencies say little about five answers; more are too many to read.
+# Packages with fewer dependencies say little about five answers; with more, the lists are too long to read.
 _FEWEST, _MOST = 2, 6
 
 
@@ -204,7 +205,7 @@ def pick_rows(store: Store, *, seed: int) -> Int64:
 
 
 def examples(store: Store, models: Mapping[str, Predictor], *, seed: int) -> list[dict[str, Any]]:
-    """Test points in words: a query, its labels, and the answers of each model, best first, with whether they hit."""
+    """Test points in words: a query, its labels, and the answers of each model, best first, marked as hit or miss."""
     rows = pick_rows(store, seed=seed)
     batch, points = store["test"].batch(rows), _sample_points(len(store["test"]))
     answers = {name: model.name(model.answer(batch.queries, NUM_PREDICTED)) for name, model in models.items()}

@@ -1,4 +1,4 @@
-"""What a comparison measures, and the paper's own figures to set beside ours."""
+"""The figures of a comparison, and the paper's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES = tuple(f"{letter}@{k}" for letter in "RP" for k in KS)
 
 
 def ratios(figures: dict[str, float], baseline: dict[str, float]) -> dict[str, float | None]:
-    """Each figure divided by the baseline's, as in the paper's Table 2; None where the baseline has 0."""
+    """Each figure divided by the baseline's, as in the paper's Table 2; None if the baseline is 0."""
     return {name: figures[name] / baseline[name] if baseline[name] else None for name in NAMES}
 
 
@@ -55,7 +55,7 @@ PAPER_CLASSES = {"AmazonCat-13K": 13_330, "WikiLSHTC-325K": 325_056, "Amazon-670
 
 
 def paper_figures(name: str, num_classes: int, methods: Collection[str]) -> dict[str, Any]:
-    """The paper's ratios of these methods for this dataset, or for the one with the nearest number of classes."""
+    """The paper's ratios of these methods for this dataset, or for the one with the closest number of classes."""
     nearest = min(PAPER_CLASSES, key=lambda dataset: abs(math.log(PAPER_CLASSES[dataset] / num_classes)))
     dataset = next((known for known in PAPER_CLASSES if name.lower().startswith(known.lower())), nearest)
     return {

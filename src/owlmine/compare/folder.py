@@ -1,6 +1,6 @@
-"""The folders of a comparison and of a demo: what is where, and what may be removed.
+"""The folders of a comparison and of a demo: their layout, and what may be removed.
 
-Both carry a mark of their own, and a folder without it is refused: nothing that somebody else put there is touched.
+Each has its own marker file, and a folder without it is rejected, so that foreign files are never touched.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ class CompareFolder:
         self.runs, self.working = path / "runs", path / "working"
 
     def check(self) -> None:
-        """Raises OwlmineError where the folder holds something else."""
+        """Raises OwlmineError if the folder has other contents."""
         check_own_folder(self.path, self.command)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For this process alone. ``working`` is removed at the end; after an interruption it stays for resuming."""
+        """Locks the folder for this process. ``working`` is removed at the end; after an interruption it stays for
+        resuming."""
         with own_folder(self.path, self.command):
             try:
                 self.runs.mkdir(exist_ok=True)
@@ -49,11 +50,11 @@ class CompareFolder:
         return self.runs / f"{purpose}-{name}-{key}.json"
 
     def model_of(self, name: str, *, seed: int, key: str) -> Path:
-        """The folder of a model that is to stay."""
+        """The folder of a model to keep."""
         return self.path / "models" / f"{name}-seed-{seed}-{key}"
 
     def write(self, name: str, text: str) -> None:
-        """A file for people. Raises OwlmineError where the disk does not take it."""
+        """Writes a result file. Raises OwlmineError if that fails."""
         try:
             write_text(self.path / name, text)
         except OSError as error:
@@ -61,7 +62,7 @@ class CompareFolder:
 
 
 class DemoFolder(CompareFolder):
-    """One model per method, in a folder that has the name of the method: the page shows commands that use it."""
+    """One model per method, in a folder named after the method: the page shows commands that use it."""
 
     command = "demo"
 
@@ -70,16 +71,17 @@ class DemoFolder(CompareFolder):
         return self.path / name
 
     def clear(self, name: str, store: Store, options: TrainOptions) -> bool:
-        """Removes the run ``name`` if it has other options or data, and the results with it; whether there was one.
+        """Removes the run ``name``, and the results, if it has other options or data. Returns
+        whether there was such a run.
 
-        A record without its model goes too, so that the run is made again.
+        A record without its model is removed too, so that the run is repeated.
         """
         folder = self.path / name
         other = (folder / "run.json").exists() and not is_run_of(folder, store, options)
         try:
             if other:
                 with working_in(folder):
-                    # The page and its numbers describe the models that were there.
+                    # The page and its numbers describe the old models.
                     for result in (RESULTS, REPORT):
                         (self.path / result).unlink(missing_ok=True)
                     self.forget(name)
@@ -97,7 +99,8 @@ class DemoFolder(CompareFolder):
 
 
 def _empty(folder: Path) -> None:
-    """Killed on the way, it leaves no model that could be loaded, and a run whose options are still known."""
+    """Removes the content so that, if killed halfway, no loadable model is left, and the options of the run stay
+    known."""
     order = {"config.json": 0, "run.json": 2}
     for file in sorted(folder.iterdir(), key=lambda file: order.get(file.name, 1)):
         if file.is_dir() and not file.is_symlink():

@@ -1,4 +1,4 @@
-"""The methods that can be compared: the loss of each, which of its settings are searched, and from where."""
+"""The methods to compare: the loss of each, the settings to search, and where the search starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 BASELINE = "negative-sampling"
-# With more classes, scoring all of them in every step has to be asked for.
+# With more classes than this, full softmax is included only on request.
 FULL_SOFTMAX_CLASSES = 20_000
 FULL_SOFTMAX = "full-softmax"
 
@@ -17,7 +17,7 @@ _RATES_AND_SCALE = ("class_rate", "scale", "feature_rate", "map_rate")
 
 @dataclass(frozen=True)
 class Setting:
-    """What is searched. Methods share no setting, since their gradients differ by orders of magnitude."""
+    """The values to search. Methods do not share settings, since their gradients differ by orders of magnitude."""
 
     class_rate: float
     feature_rate: float
@@ -35,9 +35,9 @@ class Method:
     loss: str
     top: int
     knobs: tuple[str, ...]
-    """The parts of a setting that are searched, in this order; none: the first start is taken as it is."""
+    """The parts of a setting to search, in this order; if empty, the first start is used as it is."""
     starts: tuple[Setting, ...]
-    """Where the search begins: below, at a start of the method's own, and at one that all share but for its scale."""
+    """Where the search begins: below, one start for the method, and one that all methods share except for the scale."""
     own: tuple[tuple[str, Any], ...] = ()
     """Other training options in which the method differs, such as ("surrogate", "logistic")."""
     epochs_share: float = 1.0
@@ -45,7 +45,7 @@ class Method:
 
 
 def _shared(scale: float = 1.0) -> Setting:
-    """Class vectors that hardly move, and an encoder that learns to meet them."""
+    """Class vectors that barely move, and an encoder that learns to match them."""
     return Setting(0.003, 3.0, 0.003, scale)
 
 
@@ -54,7 +54,7 @@ def _mined(number: int, top: int, own: Setting) -> Method:
 
 
 def _softmax(number: int, name: str, title: str, loss: str, *, top: int = 1) -> Method:
-    # Scores lie in [-1, 1]: without a scale the probability of a positive among many could never come near 1.
+    # Scores lie in [-1, 1]: without a scale, the probability of a positive among many classes could never approach 1.
     starts = (Setting(0.03, 1.0, 0.0001, 10.0), _shared(20.0))
     return Method(number, name, title, loss, top, _RATES_AND_SCALE, starts)
 
@@ -64,8 +64,8 @@ _ALL = (
     _mined(2, 16, Setting(0.3, 10.0, 0.001)),
     _mined(3, 64, Setting(0.3, 10.0, 0.001)),
     _mined(4, 256, Setting(0.03, 3.0, 0.001)),
-    # Unit vectors lead by less than the hinge's margin of 1 nearly always, and then top-1 POWL and BOWL have the same
-    # gradients. With a scale the margin is 1 / scale, and points that lead by it rest.
+    # Scores of unit vectors almost always differ by less than the hinge's margin of 1, and then top-1 POWL and BOWL
+    # have the same gradients. With a scale, the margin is 1 / scale, and points beyond it have no gradient.
     Method(5, "powl-top-1", "Top-1 POWL", "powl", 1, _RATES_AND_SCALE, (Setting(0.3, 10.0, 0.001), _shared())),
     Method(
         6,
@@ -94,7 +94,7 @@ METHODS = {method.name: method for method in _ALL}
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
-    """Names separated by commas, in the order of ``METHODS``; nothing for an empty text."""
+    """Names separated by commas, in the order of ``METHODS``; empty for an empty text."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in METHODS]:
         raise ValueError(
@@ -104,7 +104,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
 
 
 def choose_methods(names: Sequence[str], *, num_classes: int, pool: int) -> tuple[list[Method], list[str]]:
-    """The methods of these names (without names, all that suit the data), and why others are skipped."""
+    """The methods with these names (without names, all that fit the data), and why others are skipped."""
     chosen, skipped = [], []
     for method in METHODS.values():
         if names and method.name not in names:

@@ -1,4 +1,4 @@
-"""The options of a comparison, which all methods share. The command line is made from this class."""
+"""The options of a comparison, shared by all methods. The command line is generated from this class."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _search = partial(option, group="Search and seeds")
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """By default the paper's recipe: random class vectors to start from, known labels allowed as negatives."""
+    """The default is the paper's recipe: random initial class vectors, known labels allowed as negatives."""
 
-    methods: str = option("", f"Some of {', '.join(METHODS)}, separated by commas (default: all that suit the data).")
+    methods: str = option("", f"Some of {', '.join(METHODS)}, separated by commas (default: all that fit the data).")
     epochs: float = _fair(15.0, "Visits to each training point, for each method and seed.")
     dim: int = _fair(512, "Dimension of query and class vectors.")
     batch_size: int = _fair(256, "Points per step.")
@@ -30,11 +30,11 @@ class CompareOptions:
     )
     exclude_known: bool = _fair(False, "Do not count a point's other labels as negatives (the paper does).")
     validation: float = _fair(
-        0.05, "Share of the training data to validate on, where there is no dev split; at most 5,000 points."
+        0.05, "Share of the training data to validate on, if there is no dev split; at most 5,000 points."
     )
-    validation_block: int = _fair(1, "Neighbouring training points that are held out together.")
+    validation_block: int = _fair(1, "Neighbouring training points to hold out together.")
     device: str = _fair("auto", "cpu, cuda, or auto.")
-    search_runs: int = _search(12, "Most settings to try for each method.")
+    search_runs: int = _search(12, "Maximum number of settings to try for each method.")
     search_share: float = _search(0.25, "Length of a search run, as a share of --epochs.")
     seeds: int = _search(3, "Runs of each method at its best setting.")
     seed: int = _search(0, "First seed, and the seed of the search.")
@@ -56,15 +56,15 @@ class CompareOptions:
         self._shared(epochs=self.epochs, seed=self.seed)  # raises ValueError for the other fields
 
     def validation_part(self, data: Dataset) -> ValidationPart:
-        """The points that settings are chosen by, the same for all methods and seeds."""
+        """The validation points for choosing settings, the same for all methods and seeds."""
         return ValidationPart(data, share=self.validation, block=self.validation_block)
 
     def search_options(self, method: Method, setting: Setting) -> TrainOptions:
-        """Of a run that helps to choose a setting."""
+        """The options of a search run."""
         return self._of(method, setting, epochs=self.epochs * self.search_share, seed=self.seed)
 
     def final_options(self, method: Method, setting: Setting, *, seed: int) -> TrainOptions:
-        """Of a run that is scored on the test split."""
+        """The options of a run that is evaluated on the test split."""
         return self._of(method, setting, epochs=self.epochs, seed=seed)
 
     def _of(self, method: Method, setting: Setting, *, epochs: float, seed: int) -> TrainOptions:

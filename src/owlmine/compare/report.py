@@ -1,6 +1,6 @@
-"""The pages: one HTML file each, which needs nothing else, made from ``results.json`` and the templates.
+"""The pages: one self-contained HTML file each, generated from ``results.json`` and the templates.
 
-Templates escape whatever they print. Only ``Markup`` is printed as it is: the style sheet, and pictures by ``curves``.
+Templates escape whatever they print, except ``Markup``: the style sheet, and pictures by ``curves``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _JUDGES = {
     "names": "class names that appear in the text",
     "neighbours": "votes of similar training points",
     "rarity": "a boost for rare classes",
+    "vector_neighbours": "votes of training points with similar vectors",
 }
 
 
@@ -76,9 +77,9 @@ def _environment() -> Environment:
 def picture(
     methods: list[dict[str, Any]], x_key: str, x_name: str, *, start: float | None = None, large: bool = False
 ) -> Markup | None:
-    """Validation P@1 of the first seed against ``x_key`` (points or seconds); None where no run has a curve.
+    """Validation P@1 of the first seed against ``x_key`` (points or seconds); None if no run has a curve.
 
-    ``start`` is the figure before the first step, where all methods share one.
+    ``start`` is the figure before the first step, if all methods share one.
     """
     before = [] if start is None else [{x_key: 0.0, "P@1": start}]
     lines = []
@@ -113,7 +114,7 @@ def costs(method: dict[str, Any]) -> tuple[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """In the unit that people would use."""
+    """In a convenient unit."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"

@@ -1,4 +1,4 @@
-"""From the records of runs to what ``results.json``, ``figures.csv`` and ``table.tex`` hold."""
+"""From the records of runs to the contents of ``results.json``, ``figures.csv`` and ``table.tex``."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class MethodRuns:
     method: Method
     setting: Setting
     tried: list[RunRecord]
-    """The runs of the search; none where the setting was given."""
+    """The runs of the search; empty if the setting was given."""
     finals: list[RunRecord]
     settled: bool
-    """Whether the search ended before it was out of runs."""
+    """Whether the search converged before it ran out of runs."""
 
 
 def make_results(
     store: Store, options: CompareOptions, compared: Sequence[MethodRuns], *, notes: list[str], data: str
 ) -> dict[str, Any]:
-    """What ``results.json`` holds: means, deviations, ratios, costs."""
+    """The content of ``results.json``: means, deviations, ratios, costs."""
     methods = [_summary(runs) for runs in compared]
     baseline = next((method for method in methods if method["name"] == BASELINE), None)
     for method in methods:
@@ -103,7 +103,7 @@ _OF_FINAL_RUNS = ("key", "seed", "test", "finite", "steps", "points_seen", "seco
 
 
 def _deviation(values: Sequence[float]) -> float | None:
-    """Of a sample (divided by n - 1); a single value has none."""
+    """Sample standard deviation (divided by n - 1); None for a single value."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
@@ -112,7 +112,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _run_notes(compared: Sequence[MethodRuns]) -> list[str]:
-    """What a reader must know before trusting the figures."""
+    """Warnings about the figures."""
     notes = []
     for runs in compared:
         failed = sum(not record["finite"] for record in runs.finals)
@@ -135,7 +135,7 @@ _SETTING = ("class_rate", "feature_rate", "map_rate", "scale")
 
 
 def figures_csv(results: dict[str, Any]) -> str:
-    """One row per method, numbers in full; empty where there is none."""
+    """One row per method, numbers at full precision; empty if there is no number."""
     names = [f"{name} {what}" for name in NAMES for what in ("mean", "deviation", "ratio")]
     rest = ("seconds_per_step", "seconds", "points_seen", *_SETTING, "search_runs", "search_seconds")
     text = io.StringIO()
@@ -157,7 +157,7 @@ _TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciic
 
 
 def table_tex(results: dict[str, Any]) -> str:
-    """A tabular with the rules of booktabs; the best mean of each column in bold."""
+    """A tabular with booktabs rules; the best mean of each column in bold."""
     best = {name: max(method["mean"][name] for method in results["methods"]) for name in NAMES}
     lines = [
         f"% {results['written_by']}: percent on the test split of {' '.join(results['data']['name'].split())},"
@@ -176,7 +176,7 @@ def table_tex(results: dict[str, Any]) -> str:
 
 
 def tex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
+    """Escapes text for LaTeX."""
     return "".join(_TEX.get(letter, letter) for letter in text)
 
 

@@ -1,4 +1,4 @@
-"""One run of a comparison: trained, scored, and written to a small file, so that nobody has to make it again."""
+"""One run of a comparison: trained, evaluated, and written to a small file, so that it is never repeated."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from owlmine.run import Stopped, train
 from owlmine.version import __version__
 
 RunRecord = dict[str, Any]
-# Of a run without a model, or of an ensemble.
+# For a run without a model, or for an ensemble.
 _NO_COURSE: RunRecord = {"steps": None, "points_seen": None, "seconds": None, "seconds_per_step": None, "curve": []}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be made. A run of the search is never scored on the test split."""
+    """A run to make. A search run is never evaluated on the test split."""
 
     purpose: Literal["search", "final"]
     name: str
     title: str
     options: TrainOptions
     setting: Setting | None = None
-    """None where the recipe chooses."""
+    """None if the recipe chooses."""
 
 
 class Show(Protocol):
@@ -63,7 +63,7 @@ class Show(Protocol):
 
 
 class Runs:
-    """The runs of a comparison on one store: ``made`` by this process, or ``found`` since an earlier one made them."""
+    """The runs of a comparison on one store: ``made`` by this process, or ``found`` from an earlier one."""
 
     def __init__(
         self, store: Store, folder: CompareFolder, show: Show, *, data_name: str, keep_models: bool = False
@@ -100,7 +100,7 @@ class Runs:
         return record
 
     def _key(self, job: Job) -> str:
-        """Changes with the options, the data, the version, and whether the test split is scored."""
+        """Depends on the options, the data, the version, and whether the test split is evaluated."""
         facts = {
             "purpose": job.purpose,
             "options": job.options.binding(),
@@ -126,7 +126,7 @@ class Runs:
         }
         if model is None:
             return record | _nothing(job, time.monotonic() - began)
-        # A run that was interrupted knows of its earlier parts; the clock here does not.
+        # A resumed run knows the time of its earlier parts; the clock here does not.
         last = {line["model"]: line["seconds"] for line in model.record.history}
         record["wall_seconds"] = max(sum(last.values()), time.monotonic() - began)
         record["validation"] = dict(model.record.figures)
@@ -148,7 +148,7 @@ class Runs:
                 data_name=self._data_name,
             )
         except Stopped as stopped:
-            stopped.args = (str(stopped).replace("go on with --resume", "run the same command again to resume"),)
+            stopped.args = (str(stopped).replace("continue with --resume", "run the same command again to resume"),)
             raise
         except NotFinite:
             shutil.rmtree(place, ignore_errors=True)
@@ -197,7 +197,7 @@ def _nothing(job: Job, wall_seconds: float) -> RunRecord:
 
 
 def _read(file: Path, key: str) -> RunRecord | None:
-    """None where there is no such file, or a damaged one."""
+    """None if the file is missing or damaged."""
     try:
         record: Any = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
@@ -208,8 +208,8 @@ def _read(file: Path, key: str) -> RunRecord | None:
 class StepTimer:
     """A reporter that passes everything on to another and measures how long a step takes.
 
-    A run reports before it validates and again after, at the same step: the time between is not training. What comes
-    before the first report (loading, compiling) counts only where there is nothing else to go by.
+    A run reports before and after each validation, at the same step: the time in between is not training. The time
+    before the first report (loading, compiling) counts only if there is no other measurement.
     """
 
     def __init__(self, reporter: Reporter, *, batch_size: int) -> None:
@@ -238,7 +238,7 @@ class StepTimer:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Where a run was made: without it, seconds say nothing."""
+    """The machine of a run: without it, seconds mean nothing."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu": _cpu_model(),

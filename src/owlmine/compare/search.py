@@ -1,4 +1,4 @@
-"""The search for a setting: a walk along one knob at a time, from each start, with a bounded number of runs."""
+"""The search for a setting: coordinate-wise, from each start, with a bounded number of runs."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from dataclasses import replace
 
 from owlmine.compare.methods import Method, Setting
 
-# Values of a decade that a walk steps on. Rates move by factors of 3; a scale matters more finely.
+# The values within a decade that the search tries. Rates change by factors of 3; a scale needs finer steps.
 _DIGITS = {"scale": (1, 2, 5)}
 _RATE_DIGITS = (1, 3)
 _RATES = ("class_rate", "feature_rate", "map_rate")
-# How often a start that learns nothing (its loss diverges, say) is tried again with all rates a tenth.
+# How often a start that learns nothing (because its loss diverges, say) is tried again with all rates divided by ten.
 _MOST_TENTHS = 3
-# A start with less than this share of the best start's figure gets only the runs that the others leave over.
+# A start with less than this share of the best start's figure gets only the runs that the others leave unused.
 _HOPELESS = 0.5
 
 
 class OutOfRuns(Exception):  # noqa: N818
-    """The search may try no more settings."""
+    """The search has used all its runs."""
 
 
 class Search:
-    """Tries settings of a method by ``measure`` (higher is better), each once and ``most_runs`` at most."""
+    """Tries settings of a method with ``measure`` (higher is better), each once and at most ``most_runs``."""
 
     def __init__(self, method: Method, measure: Callable[[Setting], float], *, most_runs: int) -> None:
         self._method, self._measure = method, measure
         self._most_runs = self._limit = most_runs
         self.tried: dict[Setting, float] = {}
         self.settled = False
-        """Whether the walk from every start reached a setting that beats its neighbours before the runs ran out."""
+        """Whether every start led to a setting that beats its neighbours before the runs were used up."""
 
     def best(self) -> Setting:
-        """The best setting tried; of equal ones, the first."""
+        """The best setting tried; among equal ones, the first."""
         try:
             starts = [self._lowered(start) for start in self._method.starts]
             starts.sort(key=self._score, reverse=True)
         except OutOfRuns:
             return self._best_tried()
         hopeful = [start for start in starts if self._score(start) >= _HOPELESS * self._score(starts[0])]
-        # The best start may lie at the foot of a lower hill, so all starts but the far worse ones share the runs. What
-        # one walk leaves over, the next ones take, and then those that had too few. Walking again repeats no run.
+        # The best start may lead to a worse optimum, so all starts except the far worse ones share the runs. The next
+        # starts, and then those that had too few runs, get what one leaves unused. Searching again repeats no run.
         for place, start in enumerate(starts):
             left, sharing = self._most_runs - len(self.tried), max(len(hopeful) - place, 1)
             self._walked(start, limit=len(self.tried) + math.ceil(left / sharing))
@@ -52,7 +52,7 @@ class Search:
         return max(self.tried, key=self.tried.__getitem__)
 
     def _walked(self, start: Setting, *, limit: int) -> bool:
-        """Whether a walk ended before there were ``limit`` runs in all."""
+        """Whether the search from ``start`` settled within ``limit`` runs in total."""
         self._limit = limit
         try:
             self._walk(start)
@@ -75,7 +75,7 @@ class Search:
         return start
 
     def _walk(self, setting: Setting) -> None:
-        """Moves along a knob while that helps, and through the knobs until none does."""
+        """Moves along each knob while that helps, until no knob helps."""
         moved = True
         while moved:
             moved = False

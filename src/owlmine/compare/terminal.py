@@ -108,7 +108,7 @@ def _print_example(console: Console, example: dict[str, Any], titles: dict[str, 
         answers = Text()
         for place, answer in enumerate(example["predicted"][name]):
             answers.append("" if place == 0 else ", ")
-            # No space behind the mark: a line would end there.
+            # No space after the tick: a line could break there.
             answers.append((tick if answer["hit"] else "") + answer["name"], "bold green" if answer["hit"] else "")
         grid.add_row(title_of_model, answers)
     console.print(title)

@@ -1,4 +1,4 @@
-"""Arrays on disk: `.npy` files written by appending, and tables of strings made of two of them."""
+"""Arrays on disk: `.npy` files written by appending, and string tables that consist of two of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ArrayWriter:
         self._file.close()
 
     def reader(self) -> PieceReader:
-        """Front to back through what was written, once it is closed."""
+        """Reads the written items front to back, after closing."""
         return PieceReader(self.path)
 
     def _write_header(self) -> None:
@@ -64,7 +64,7 @@ class ArrayWriter:
 
 
 class PieceReader:
-    """Reads an array front to back by plain reads: unlike a map, nothing stays in memory."""
+    """Reads an array front to back by plain reads: unlike with a memory map, nothing stays in memory."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
@@ -102,7 +102,7 @@ class MemoryArray:
         """There is nothing to close."""
 
     def reader(self) -> MemoryArray:
-        """Front to back, once: what has been read is no longer in memory."""
+        """Front to back, once: items that were read are freed."""
         self._parts.reverse()
         return self
 
@@ -125,10 +125,10 @@ class MemoryArray:
 
 
 class StringTable:
-    """Strings by number, memory-mapped: UTF-8 bytes end to end and where each begins."""
+    """Strings by number, memory-mapped: concatenated UTF-8 bytes and the start of each string."""
 
     def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], *, file: Path | None = None) -> None:
-        """``file`` is where a store has the offsets, for messages."""
+        """``file`` is the store's file of offsets, for messages."""
         self._data, self._offsets, self._file = data, offsets, file
         fits = data.ndim == offsets.ndim == 1 and data.dtype == np.uint8 and offsets.dtype == np.int64 and len(offsets)
         if not fits or offsets[0] != 0 or offsets[-1] != len(data):
@@ -142,7 +142,7 @@ class StringTable:
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
 
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bytes and the offsets that the table is made of."""
+        """The bytes and the offsets of the table."""
         return self._data, self._offsets
 
     def __len__(self) -> int:

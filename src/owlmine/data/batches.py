@@ -12,10 +12,10 @@ from owlmine.errors import DataError
 
 
 class Batches:
-    """Endless batches of a split: every epoch visits each labelled point once, in an order made from seed and epoch.
+    """Endless batches of a split: every epoch visits each labelled point once, in an order given by seed and epoch.
 
     The order depends on nothing else, so ``(epoch, position)`` is the whole state. The last batch of an epoch is
-    shorter where the batch size does not divide the number of points. ``rows`` restricts the batches to some points.
+    shorter if the batch size does not divide the number of points. ``rows`` restricts the batches to some points.
     """
 
     def __init__(self, split: Split, *, batch_size: int, seed: int, rows: Int64 | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The classes of a dataset: those that occur in train, whether files give them as numbers or as names."""
+"""The classes of a dataset: those that occur in train, given as numbers or as names."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 class ClassKeys(Protocol):
-    """From the labels in files to class ids: to raw ids while files are read, and to final ids once train has been."""
+    """From the labels in files to class ids: to raw ids while files are read, and to final ids once train has been
+    read."""
 
     def raw_ids(self, labels: RowLabels, *, training: bool) -> Int64:
         """A number per label entry; -1 for a class that is not in train and has no number yet."""
 
     def __len__(self) -> int:
-        """How many classes train has."""
+        """The number of classes in train."""
 
     def final_of_raw(self, raw_ids: Int64) -> Int64:
-        """The class ids of the store; -1 where the class is not in train."""
+        """The class ids of the store; -1 for a class that is not in train."""
 
     def keys(self) -> Iterator[str]:
-        """What the files call each class, in the order of the final ids."""
+        """The key of each class in the files, in the order of the final ids."""
 
     def final_of_numbers(self, numbers: Int64) -> Int64:
         """The class ids of the store, or -1, for class numbers in files that accompany the splits."""
 
 
 def class_keys(num_classes: int | None) -> ClassKeys:
-    """``num_classes``: the bound on class numbers that the source states, where it does."""
+    """``num_classes``: the bound on class numbers, if the source states one."""
     return NamedClasses() if num_classes is None else NumberedClasses()
 
 
@@ -148,7 +149,7 @@ class NumberCounts:
         return np.concatenate([self._table[self._table > 0], self._far_counts])
 
     def ranks(self, numbers: Int64) -> Int64:
-        """The place of each number among the distinct ones, or -1 for a number that never occurred."""
+        """The position of each number among the distinct ones, or -1 for a number that never occurred."""
         self._settle()
         if self._ranks is None:
             occurs = self._table > 0

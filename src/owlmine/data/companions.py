@@ -61,7 +61,7 @@ def _named(path: Path) -> Iterator[tuple[str, str]]:
 def _title(path: Path, line: str, number: int) -> str:
     try:
         title = json.loads(line)["title"]
-        title.encode()  # a lone surrogate is no text
+        title.encode()  # a lone surrogate is not text
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(path, line=number, found=excerpt(line), wanted="a JSON object with a title") from None
     return str(title).strip()
@@ -70,7 +70,7 @@ def _title(path: Path, line: str, number: int) -> str:
 def write_class_features(
     writer: DatasetWriter, path: Path, plan: FeaturePlan, classes: ClassKeys, train: PointReader
 ) -> None:
-    """Stores the features of every class of the store, weighted like the queries where both have the same features."""
+    """Stores the features of every class of the store, weighted like the queries if both have the same features."""
     matrix = NpzMatrix(path) if plain_name(path).lower().endswith(".npz") else MatrixFile.open(path)
     if train.num_classes is not None and matrix.num_rows != train.num_classes:
         raise DataError(path, found=f"{matrix.num_rows:,} rows", wanted=f"{train.num_classes:,}, one per class")
@@ -95,9 +95,9 @@ def write_class_features(
 def write_filter(
     writer: DatasetWriter, path: Path, split: str, written: WrittenSplit, classes: ClassKeys, num_classes: int | None
 ) -> None:
-    """Stores the pairs (row, class) that scoring leaves out, by the store's numbers, without those of dropped points.
+    """Stores the pairs (row, class) to leave out of evaluation, by the store's numbers, except those of dropped points.
 
-    ``num_classes`` bounds the class numbers where the dataset states it.
+    ``num_classes`` bounds the class numbers if the dataset states it.
     """
     points, numbers = array("q"), array("q")
     num_points = written.counts["points_read"]

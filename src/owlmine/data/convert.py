@@ -34,8 +34,8 @@ def convert(
     """Turns files, or splits in memory, into a store at ``out``.
 
     ``source`` is a file, a folder, or ``{"train": (queries, labels), "test": ...}`` with SciPy CSR matrices, dense
-    arrays or texts as queries and CSR matrices, indicator arrays or lists as labels; a pandas data frame may take
-    the place of the pair. Leaves a complete store at ``out``, or nothing.
+    arrays or texts as queries and CSR matrices, indicator arrays or lists as labels; a pandas data frame may take the
+    place of the pair. Leaves either a complete store at ``out`` or nothing.
     """
     options = options or ConvertOptions()
     if isinstance(source, Mapping):
@@ -51,7 +51,7 @@ def convert(
 def write_dataset(
     source: Source, writer: DatasetWriter, options: ConvertOptions, *, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Writes all arrays, and returns what ``meta.json`` says besides them."""
+    """Writes all arrays, and returns the other fields of ``meta.json``."""
     _check_alike(source)
     train = source.splits["train"]
     classes = class_keys(train.num_classes)

@@ -1,4 +1,4 @@
-"""Opening whatever a command takes as data: a store, anything that can be converted, or ``sample``."""
+"""Opens the data of a command: a store, anything that can be converted, or ``sample``."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def open_dataset(name: str | Path, options: ConvertOptions | None = None, *, pro
     """Opens a store as it is. Anything else is converted on first use, and the result is cached.
 
     Checksums are verified once, and again when files have changed. A damaged store is an error; one in the cache is
-    made again.
+    rebuilt.
 
     ``sample`` is the embedded dataset: Debian package descriptions and the packages that they depend on.
     """
     path = sample_folder() if str(name) == SAMPLE else Path(name)
     if is_store(path):
         if options not in (None, ConvertOptions()):
-            raise OwlmineError(f"{path}: is a finished store; options of conversion belong to the original files")
+            raise OwlmineError(f"{path}: is a finished store; conversion options only apply to the original files")
         return Store.open(path, verify=True)
     if not path.exists():
         raise DataError(path, found="no such file or folder", wanted=f"a store, a dataset, or the word {SAMPLE}")
@@ -47,13 +47,13 @@ def open_dataset(name: str | Path, options: ConvertOptions | None = None, *, pro
     try:
         return convert(path, cached, options, progress=progress)
     except OwlmineError:
-        if not is_store(cached):  # else another process finished the same work first
+        if not is_store(cached):  # otherwise another process finished the same work first
             raise
     return Store.open(cached, verify=True)
 
 
 def _discard(cached: Path) -> None:
-    """Removes a damaged store from the cache; its sources are still there. Its name is free at once."""
+    """Removes a damaged store from the cache, and frees its name at once; the source files still exist."""
     aside = cached.with_name(f"{cached.name}.damaged-{uuid.uuid4().hex}")
     with suppress(FileNotFoundError):  # another process was faster
         cached.rename(aside)
@@ -65,7 +65,7 @@ def sample_folder() -> Path:
 
 
 def _fingerprint(path: Path, options: ConvertOptions) -> str:
-    """Changes with the files, the options and the format of stores."""
+    """Depends on the files, the options and the store format."""
     members = sorted(path.iterdir()) if path.is_dir() else [path]
     state = {
         "path": str(path.resolve()),

@@ -1,4 +1,4 @@
-"""A dataset described: its row of the paper's Table 1, the tail of its classes, and a picture."""
+"""The description of a dataset: its row of the paper's Table 1, the tail of its classes, and a picture."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def describe(store: Store) -> dict[str, Any]:
 
 _NOTES = {
     "crlf_lines": "lines ended with CR LF",
-    "blank_lines": "blank lines were passed over",
+    "blank_lines": "blank lines were skipped",
     "blank_points": "blank lines were read as points without label and feature, as the header counts them",
     "duplicate_labels": "labels were repeated within a point and count once",
     # In stores of earlier releases.
-    "label_cells_with_comma": "label cells hold commas; if these separate labels, read the files with"
+    "label_cells_with_comma": "label cells contain commas; if these separate labels, read the files with"
     " --label-separator ','",
 } | {
-    f"classes_with_{name}": f"classes hold a {name}, as if labels had been joined; if it separates labels, read the"
+    f"classes_with_{name}": f"classes contain a {name}, as if labels had been joined; if it separates labels, read the"
     f" files with --label-separator {mark!r}"
     for mark, name in SEPARATOR_NAMES.items()
 }
 
 
 def conversion_notes(store: Dataset) -> list[str]:
-    """What a conversion left out or found doubtful, a line each."""
+    """What a conversion left out, and its warnings, one line each."""
     notes: list[str] = []
     for name, split in store.meta["splits"].items():
         kept_empty = store.meta["keep_empty"] and name != "train"
@@ -85,7 +85,7 @@ def _split_notes(name: str, split: dict[str, Any], *, kept_empty: bool) -> Itera
         else:
             yield f"{lost}; they are left out"
     if without := split["without_label"] - (no_labels if kept_empty else 0):
-        fate = "nothing is learned from them" if name == "train" else "they count as 0 in every metric"
+        fate = "training skips them" if name == "train" else "they count as 0 in every metric"
         yield f"{without:,} points came without labels; {fate}"
     for what, count in split["accepted"].items():
         yield f"{count:,} {_NOTES.get(what, what)}"

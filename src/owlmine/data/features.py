@@ -1,4 +1,4 @@
-"""From features as read to features as stored: selected, renumbered, weighted."""
+"""From the features in files to those in the store: selected, renumbered, weighted."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from owlmine.data.store_writer import DatasetWriter
 from owlmine.data.text import TextVectoriser, TfIdf, TokenCounter, TokenOptions, kept_tokens
 from owlmine.errors import DataError
 
-# The store has a document frequency for each feature: a gigabyte for so many.
+# The store has a document frequency for each feature: a gigabyte for this many.
 _MAX_COUNTED = 1 << 27
 
 
 @dataclass(frozen=True)
 class FeaturePlan:
-    """What happens to every row of every split."""
+    """How every row of every split is processed."""
 
     queries: str
     """``sparse`` or ``dense``."""
     num_features: int
     weighting: dict[str, Any]
-    """As ``meta.json`` has it."""
+    """As in ``meta.json``."""
     tfidf: TfIdf | None = None
     renumber: Int64 | None = None
     """By raw feature: its final number, or -1 to leave it out."""
@@ -40,7 +40,7 @@ class FeaturePlan:
     """Subtracted from every feature number (1 for svmlight files that count from 1)."""
     tokens: list[str] | None = None
     frequencies: Int64 | None = None
-    """Training documents per feature, where the store needs them; 0 marks a hashed feature that is left out."""
+    """Training documents per feature, if the store needs them; 0 marks a hashed feature that is left out."""
     from_text: bool = False
 
     def apply(self, rows: SparseRows) -> SparseRows:
@@ -69,7 +69,7 @@ def plan_features(
     counts: NumberCounts,
     options: ConvertOptions,
 ) -> FeaturePlan:
-    """Decides, once all splits have been read, what happens to features."""
+    """Decides how features are processed, after all splits have been read."""
     if train.kind == "dense":
         if options.weighting == "tfidf":
             raise DataError(train.source, found="dense vectors", wanted="sparse counts or text for --weighting tfidf")
@@ -136,7 +136,7 @@ def _plan_counts(
     num_documents: int,
     options: ConvertOptions,
 ) -> FeaturePlan:
-    # Without a stated width the file is svmlight: it counts from 1 unless somewhere a feature 0 occurs.
+    # Without a stated width the file is svmlight: features start at 1 unless a feature 0 occurs.
     stated = train.num_features is not None
     shift = 0 if stated or min(split.first_feature for split in splits) == 0 else 1
     width = max(split.last_feature for split in splits) + 1 - shift
@@ -148,7 +148,7 @@ def _plan_counts(
             found=f"values that are not whole counts in {', '.join(real)}",
             wanted="counts for --weighting tfidf",
         )
-    # Files that are read later must be understood in the same way.
+    # Files that are read later must be interpreted in the same way.
     base: dict[str, Any] = {} if stated else {"first_feature": shift}
     if real or options.weighting == "none":
         return FeaturePlan("sparse", num_features, _weighting(None, "real values", options) | base, shift=shift)
@@ -186,7 +186,7 @@ def _sorted(rows: SparseRows) -> SparseRows:
 
 
 def stored_tfidf(store: Dataset) -> TfIdf | None:
-    """The weighting that a store was written with; None where values were stored as they are."""
+    """The weighting of a store; None if values were stored as they are."""
     frequencies, weighting = store.array("weighting.frequencies"), store.meta["weighting"]
     if frequencies is None or weighting["kind"] != "tfidf":
         return None
@@ -200,7 +200,7 @@ def stored_tfidf(store: Dataset) -> TfIdf | None:
 
 
 def stored_vectoriser(store: Dataset) -> TextVectoriser | None:
-    """What turns a new text into a row of this store's features; None where the features did not come from text."""
+    """Turns new texts into rows of this store's features; None if the features do not come from text."""
     return text_vectoriser(
         store.meta["weighting"], store.vocabulary, store.array("weighting.frequencies"), stored_tfidf(store)
     )

@@ -1,4 +1,4 @@
-"""Reading a split once, front to back, into scratch arrays, and counting what later stages need."""
+"""Reads a split once, front to back, into scratch arrays, and counts what later stages need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from owlmine.errors import DataError
 _PIECE_ROWS = 1 << 14
 _PIECE_ENTRIES = 1 << 20
 Progress = Callable[[str, float, int], None]
-"""Called with the split's name, how much of it has been read (0 to 1) and how many points so far."""
+"""Called with the split's name, the share of it that has been read (0 to 1) and the number of points so far."""
 
 
 def holds_counts(rows: SparseRows) -> bool:
@@ -31,7 +31,7 @@ def holds_counts(rows: SparseRows) -> bool:
 
 
 class RawSplit:
-    """A split as it was read: counts per row, and the entries end to end, in scratch arrays."""
+    """A split as read: counts per row, and the concatenated entries, in scratch arrays."""
 
     def __init__(self, name: str, writer: DatasetWriter, *, dense_width: int | None) -> None:
         self.name, self.notes = name, Notes()
@@ -86,7 +86,7 @@ class RawSplit:
             writer.abandon()
 
     def pieces(self) -> Iterator[tuple[SparseRows | NDArray[np.float32], SparseRows]]:
-        """What was read, in bounded pieces: queries and labels (raw ids, with weights). Once only."""
+        """The content in bounded pieces: queries and labels (raw ids, with weights). Once only."""
         with ExitStack() as stack:
             readers = {part: writer.reader() for part, writer in self._writers.items()}
             for reader in readers.values():

@@ -1,4 +1,4 @@
-"""A dataset in memory: plain arrays behind the reading interface of a store."""
+"""A dataset in memory: plain arrays with the read interface of a store."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class MemoryDataset:
         return description | self._population | {"checksum": digest.hexdigest()}
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """The array that a store would have under this name, or None where there is none."""
+        """The array that a store would have under this name, or None."""
         return dict(self._named_arrays()).get(name)
 
     def _named_arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -185,7 +185,7 @@ def _table_arrays(name: str, table: SparseTable) -> Iterator[tuple[str, NDArray[
 
 
 def _checked_table(table: SparseTable, *, num_columns: int, what: str) -> SparseTable:
-    """The same rows with the types that a store has. Checked before and after: float32 may be too small for a value."""
+    """The same rows with the types that a store has. Checked before and after: a value may overflow float32."""
     check_rows(SparseRows(table.offsets, table.indices, table.values), num_columns=num_columns, what=what)
     with np.errstate(over="ignore"):
         values = None if table.values is None else np.asarray(table.values, np.float32)

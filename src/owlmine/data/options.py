@@ -1,4 +1,4 @@
-"""The choices of a conversion. The command line is made from this class, so a default lives once."""
+"""The options of a conversion. The command line is generated from this class, so each default is stated once."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ class ConvertOptions:
         "auto",
         "Feature values: tfidf, none, or auto (tfidf for text and whole-number counts, none for real values).",
     )
-    min_df: int = option(2, "Text: leave out tokens of fewer training documents than this.")
-    max_df: float = option(0.5, "Text: leave out tokens of more than this share of the training documents.")
-    ngrams: int = option(1, "Text: sequences of up to this many words are tokens.")
+    min_df: int = option(2, "Text: leave out tokens found in fewer training documents than this.")
+    max_df: float = option(0.5, "Text: leave out tokens found in more than this share of the training documents.")
+    ngrams: int = option(1, "Text: use sequences of up to this many words as tokens.")
     hash_bits: int = option(0, "Text: hash tokens into 2^n features instead of keeping a vocabulary (0: vocabulary).")
-    text_column: str | None = option(None, "Tables: the column with the text, or several joined, separated by commas.")
+    text_column: str | None = option(
+        None, "Tables: the column with the text; several columns, separated by commas, are joined."
+    )
     label_column: str | None = option(None, "Tables: the column with the labels.")
-    label_separator: str = option(";", "Tables: what separates the labels inside a cell of text.")
-    split_column: int = option(0, "Split-index files: which column (from 0) lists the split.")
+    label_separator: str = option(";", "Tables: the separator between labels in a text cell.")
+    split_column: int = option(0, "Split-index files: the column with the split, counted from 0.")
     keep_empty: bool = option(
-        False, "Keep test and dev points without label or feature, and count them as 0 in every metric."
+        False, "Keep test and dev points without a label or feature, and count them as 0 in every metric."
     )
 
     def __post_init__(self) -> None:

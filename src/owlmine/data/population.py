@@ -1,4 +1,4 @@
-"""Which points and labels count. Decided once, when a store is written.
+"""Decides which points and labels count, once, when a store is written.
 
 A label of a class that is not in train is dropped. A point that has lost all its labels in this way is dropped too, and
 so is a text without any known token. A point that came without labels, or a sparse row that came without features,
@@ -28,7 +28,7 @@ class WrittenSplit:
     counts: dict[str, Any]
     """For ``meta.json``."""
     removed: Int64
-    """Ascending numbers of the points in the files that the store leaves out: they are few."""
+    """Ascending numbers of the points that the store leaves out: they are few."""
 
     def new_rows(self, rows: Int64) -> Int64:
         """Rows of the files to rows of the store; -1 for points that were left out."""
@@ -90,7 +90,7 @@ class _SplitWriter:
         self._features = None if dense else writer.sparse(f"{name}.features", with_values=True)
 
     def append(self, queries: SparseRows | NDArray[np.float32], keep: Mask, labels: SparseRows) -> None:
-        """Those of ``queries`` that ``keep`` marks, with their labels."""
+        """The ``queries`` marked in ``keep``, with their labels."""
         self.labels.append(labels)
         if isinstance(queries, SparseRows):
             assert self._features is not None
@@ -113,7 +113,7 @@ def _final_labels(raw: SparseRows, classes: ClassKeys) -> SparseRows:
 def _lost_features(
     raw: SparseRows | NDArray[np.float32], final: SparseRows | NDArray[np.float32], plan: FeaturePlan
 ) -> Mask:
-    """Which rows had features, or text, and have no feature now."""
+    """The rows that had features, or text, and have no feature left."""
     if not isinstance(raw, SparseRows) or not isinstance(final, SparseRows):
         return np.zeros(len(raw), np.bool_)
     lost: Mask = (final.counts == 0) & ((raw.counts > 0) | plan.from_text)

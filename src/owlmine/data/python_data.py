@@ -1,6 +1,6 @@
-"""A dataset from Python's own data, without a file: what ``owlmine data convert`` would store, in memory.
+"""A dataset from Python data, without files: what ``owlmine data convert`` would store, in memory.
 
-Both write by ``convert.write_dataset``, so tokens, weights, class numbers and the points that count are the same.
+Both use ``convert.write_dataset``, so tokens, weights, class numbers and the points that count are the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def dataset_from(
     class_names: names by class, or a name for each column of an indicator matrix.
     validation: (X, Y) in the same forms, which become the split ``dev``.
 
-    ``conversion_notes`` tells which points and labels were left out.
+    ``conversion_notes`` lists the points and labels that were left out.
     """
     train = _reader(X, Y, "X", "Y")
     source = Source("memory", {"train": train})
@@ -81,7 +81,7 @@ def _names_by_key(names: Mapping[Any, str] | Sequence[str], num_columns: int | N
 
 
 class MemoryWriter(DatasetWriter):
-    """Arrays of a dataset as they are written, and the dataset that they make."""
+    """Collects the arrays of a dataset, and builds the dataset."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, MemoryArray] = {}
@@ -94,7 +94,7 @@ class MemoryWriter(DatasetWriter):
         return MemoryArray(dtype, row_shape)
 
     def finish(self, meta: Mapping[str, Any]) -> MemoryDataset:
-        """``meta``: what ``meta.json`` of a store would say."""
+        """``meta``: as in ``meta.json`` of a store."""
         keys = self._strings("classes.keys")
         assert keys is not None
         frequencies = self._arrays.get("weighting.frequencies")

@@ -1,4 +1,4 @@
-"""Sparse rows in memory: what readers yield and batches hold."""
+"""Sparse rows in memory: the form of readers and batches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Float32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Compressed rows: row i owns ``indices[offsets[i]:offsets[i + 1]]`` and the values at the same places.
+    """Compressed rows: row i has ``indices[offsets[i]:offsets[i + 1]]`` and the values at the same places.
 
-    ``values`` is None where every stored entry counts as 1 (labels without weights).
+    ``values`` is None if every stored entry counts as 1 (labels without weights).
     """
 
     offsets: Int64
@@ -75,7 +75,7 @@ class SparseRows:
 
 
 def concatenate(parts: Sequence[SparseRows]) -> SparseRows:
-    """The rows of all parts, one part after the other; either all have values or none has."""
+    """The concatenated rows of all parts; either all have values or none has."""
     with_values = [part.values for part in parts if part.values is not None]
     assert len(with_values) in (0, len(parts))
     return SparseRows(
@@ -86,9 +86,9 @@ def concatenate(parts: Sequence[SparseRows]) -> SparseRows:
 
 
 def check_rows(rows: SparseRows, *, num_columns: int, what: object) -> None:
-    """Raise a DataError that names ``what`` and the row unless these are rows of ``num_columns`` columns.
+    """Raises a DataError that names ``what`` and the row unless these are valid rows of ``num_columns`` columns.
 
-    Rows that pass are safe for compiled code, which does not look again: offsets ascend from 0 to the number of
+    Rows that pass are safe for compiled code, which does not check again: offsets ascend from 0 to the number of
     entries, ids are below ``num_columns``, values are finite and there are as many as ids.
     """
     offsets, indices, values = rows.offsets, rows.indices, rows.values

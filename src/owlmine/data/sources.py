@@ -1,4 +1,4 @@
-"""From a path to readers for its splits: which file is what."""
+"""From a path to readers for its splits: recognises each file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FORMATS = ("auto", *POINT_FORMATS, "pairs", "split-index")
 
 @dataclass
 class Source:
-    """A dataset as its files describe it."""
+    """The readers and files of a dataset."""
 
     format: str
     splits: dict[str, PointReader] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def _suffix(path: Path) -> str:
 
 
 def _in_order(splits: Iterable[str]) -> list[str]:
-    """Train comes first: it decides which classes and tokens there are."""
+    """Train comes first: it determines the classes and tokens."""
     return sorted(splits, key=["train", "dev", "test"].index)
 
 
@@ -120,7 +120,7 @@ def _by_split(files: list[Path], pattern: str) -> dict[str, Path]:
         if match:
             split = _SPLIT_WORDS[match["word"].lower()]
             if split in found:
-                raise DataError(file, found=f"a second {split} file beside {found[split].name}", wanted="one")
+                raise DataError(file, found=f"a second {split} file next to {found[split].name}", wanted="one")
             found[split] = file
     return found
 
@@ -164,7 +164,7 @@ def _pairs(files: list[Path], format: str) -> Source | None:
         if split not in labels:
             raise DataError(
                 file,
-                found="no labels beside it",
+                found="no labels next to it",
                 wanted=f"a file such as {split}.labels.npz or Y.{split}.npz",
             )
         readers[split] = PairReader(_query_file(file), _label_file(labels[split]))
@@ -201,7 +201,7 @@ def _split_index(files: list[Path], format: str, column: int) -> Source | None:
         if not fitting:
             return None
         if len(fitting) > 1:
-            raise DataError(fitting[1], found=f"a second {word} file beside {fitting[0].name}", wanted="one")
+            raise DataError(fitting[1], found=f"a second {word} file next to {fitting[0].name}", wanted="one")
         found[part] = fitting[0]
     whole = LabelledReader(found["data"])
     readers: dict[str, PointReader] = {split: IndexedReader(whole, found[split], column) for split in ("train", "test")}

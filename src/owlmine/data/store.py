@@ -1,4 +1,4 @@
-"""The dataset on disk: a folder of memory-mapped arrays and one small ``meta.json``.
+"""A dataset on disk: a folder of memory-mapped arrays and one small ``meta.json``.
 
 ``store_writer.py`` makes such a folder; this file opens it. Nothing here reads a whole array.
 """
@@ -128,7 +128,7 @@ class Split:
         *,
         file: Path | None = None,
     ) -> None:
-        """``file`` is where dense queries are mapped from, where they are."""
+        """``file`` is the file of dense queries, if they are memory-mapped."""
         self.name, self.queries, self.labels, self.filter_pairs = name, queries, labels, filter_pairs
         self._file = file
 
@@ -158,7 +158,7 @@ class Split:
 
 
 class Dataset(Protocol):
-    """What training reads. ``Store`` has it on disk, ``owlmine.data.memory.MemoryDataset`` in memory."""
+    """The interface for training. ``Store`` is on disk, ``owlmine.data.memory.MemoryDataset`` in memory."""
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class Dataset(Protocol):
     def __getitem__(self, split: str) -> Split: ...
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """An array by its name in a store, such as ``weighting.frequencies``; None where there is none."""
+        """An array by its name in a store, such as ``weighting.frequencies``; or None."""
 
 
 class Store:
@@ -202,7 +202,7 @@ class Store:
     def open(cls, path: str | Path, *, verify: bool = False) -> Store:
         """Opens the folder after checking its version and that every array has the recorded size.
 
-        With ``verify``, checksums are compared too; files that have not changed since the last time are not read.
+        With ``verify``, checksums are verified too; files that have not changed since the last time are not read.
         """
         path = Path(path)
         store = cls(path, read_meta(path))
@@ -259,19 +259,19 @@ class Store:
 
     @cached_property
     def class_keys(self) -> StringTable:
-        """What each class was called in the files."""
+        """The key of each class in the files."""
         keys = self._strings("classes.keys")
         assert keys is not None
         return keys
 
     @cached_property
     def class_names(self) -> StringTable:
-        """The name of each class; its key where the dataset has no names."""
+        """The name of each class; its key if the dataset has no names."""
         return self._strings("classes.names") or self.class_keys
 
     @cached_property
     def class_features(self) -> SparseTable | None:
-        """Features of the classes themselves, where the dataset has them."""
+        """Features of the classes themselves, if the dataset has them."""
         if "classes.features.offsets" not in self.meta["arrays"]:
             return None
         return self._table("classes.features", num_columns=2**31)
@@ -282,7 +282,7 @@ class Store:
         return self._strings("vocabulary")
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """A memory-mapped array, or None where this store has none of that name."""
+        """A memory-mapped array, or None if this store has none with that name."""
         return self._array(name) if name in self.meta["arrays"] else None
 
     def verify(self) -> list[str]:
@@ -290,7 +290,7 @@ class Store:
         return self._changed(sha256_of)
 
     def check_content(self) -> None:
-        """Reads every row and every string, and raises a DataError for the first that cannot be."""
+        """Reads every row and every string, and raises a DataError for the first invalid one."""
         for split in self.splits:
             for _ in self[split].blocks():
                 pass

@@ -1,4 +1,4 @@
-"""What ``meta.json`` says of a store, checked before anything is believed: each field, and the layout of each array."""
+"""The ``meta.json`` of a store, validated before it is used: each field, and the layout of each array."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_meta(path: Path) -> dict[str, Any]:
             wanted=f"version {FORMAT_VERSION} (convert the data again with this release)",
         )
     if meta.get("checksum") != meta_checksum(meta):
-        raise DataError(file, found="a checksum that does not fit the content", wanted="an unchanged meta.json")
+        raise DataError(file, found="a checksum that does not match the content", wanted="an unchanged meta.json")
     _Meta(file).check(meta)
     return meta
 
@@ -58,13 +58,13 @@ def read_meta(path: Path) -> dict[str, Any]:
 def meta_checksum(meta: dict[str, Any]) -> str:
     """SHA-256 of the description without its own checksum, in a canonical spelling."""
     content = {key: value for key, value in meta.items() if key != "checksum"}
-    # A lone surrogate, which JSON can spell, has no UTF-8; no store of ours holds one.
+    # A lone surrogate, which JSON can encode and UTF-8 cannot; no store of ours has one.
     text = json.dumps(content, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()
 
 
 def damaged(file: Path, *, found: str, wanted: str) -> DataError:
-    """The error for a file of a store that cannot be as it was written."""
+    """The error for a damaged file of a store."""
     return DataError(file, found=found, wanted=f"{wanted}: the store is damaged; run owlmine data verify {file.parent}")
 
 
@@ -121,7 +121,7 @@ class _Meta:
             if any(f"{table}.{part}" in arrays for part in parts):
                 required |= {f"{table}.{part}" for part in parts}
         if missing := sorted(required - arrays.keys()):
-            raise DataError(self._file, found=f"no array {missing[0]}", wanted="one, by the rest of the description")
+            raise DataError(self._file, found=f"no array {missing[0]}", wanted="one, as the description implies")
         for name, dtype, shape in (*_required(meta), *_optional(meta)):
             if (entry := arrays.get(name)) is None:
                 continue
@@ -132,7 +132,7 @@ class _Meta:
                 raise DataError(
                     self._file,
                     found=f"{name} of dtype {_shown(entry['dtype'])} and shape {_shown(found)}",
-                    wanted=f"dtype {dtype!r} and shape {sizes}, by the other numbers of the store",
+                    wanted=f"dtype {dtype!r} and shape {sizes}, according to the rest of the description",
                 )
 
     def _object(self, owner: dict[str, Any], name: str) -> dict[str, Any]:

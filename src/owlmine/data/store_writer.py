@@ -50,7 +50,7 @@ class SparseWriter:
 
 
 class DatasetWriter(ABC):
-    """Arrays by the names that a store has for them."""
+    """Arrays by their names in a store."""
 
     @abstractmethod
     def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter | MemoryArray:
@@ -58,7 +58,7 @@ class DatasetWriter(ABC):
 
     @abstractmethod
     def scratch_array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter | MemoryArray:
-        """An array for the time of the writing, to be appended to and then read once."""
+        """A temporary array, to be appended to and then read once."""
 
     def whole_array(self, name: str, values: NDArray[Any]) -> None:
         self.array(name, values.dtype, values.shape[1:]).append(values)
@@ -79,7 +79,7 @@ class DatasetWriter(ABC):
 class StoreWriter(DatasetWriter):
     """A context manager: leaves a finished store at ``out``, or nothing.
 
-    ``scratch`` is a folder for intermediate arrays that vanishes with the end of the writing.
+    ``scratch`` is a folder for intermediate arrays, removed at the end.
     """
 
     def __init__(self, out: str | Path) -> None:

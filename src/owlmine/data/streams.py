@@ -18,7 +18,8 @@ COMPRESSION_SUFFIXES = (".gz", ".xz", ".zst")
 BLOCK_BYTES = 8 << 20
 _BLOCK_LINES = 1 << 18
 _ARRIVING_BYTES = 1 << 16
-# One point on one line. A longer line is a file that is not what it claims to be, and would have to fit in memory.
+# One point on one line. A longer line means that the file is not what it claims to be, and it would have to fit in
+# memory.
 MAX_LINE_BYTES = 32 << 20
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -40,7 +41,7 @@ class ArrivingLines:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream, self._name = stream, name
         self.caught_up = False
-        """Whether the line that ``text_lines`` gave last is the last filled one that has arrived."""
+        """Whether the last line from ``text_lines`` is the last non-empty one that has arrived."""
 
     def __str__(self) -> str:
         return self._name
@@ -64,7 +65,7 @@ class ByteSource:
             self._size = os.fstat(self._file.fileno()).st_size
         except OSError as error:
             raise OwlmineError(f"{path}: cannot be read: {error.strerror}") from error
-        # An empty file can be meant (no pairs to leave out), but an empty compressed file is damaged.
+        # An empty file can be intended (no pairs to leave out), but an empty compressed file is damaged.
         if not self._size and path.suffix.lower() in COMPRESSION_SUFFIXES:
             self._file.close()
             raise DataError(path, found="an empty file", wanted=f"a {path.suffix.lower()[1:]} stream")
@@ -79,7 +80,7 @@ class ByteSource:
             raise DataError(
                 self.path,
                 found=f"a {self.compression or 'file'} stream that takes more memory to read than there is",
-                wanted="less, or an undamaged stream",
+                wanted="less, or an intact stream",
             ) from error
         except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             raise DataError(
@@ -141,7 +142,7 @@ def line_blocks(path: LineSource) -> Iterator[LineBlock]:
 
 
 def _bounded(block: bytes) -> Iterator[bytes]:
-    """Parts of at most ``_BLOCK_LINES`` lines: what a reader makes of a line may take more than the line."""
+    """Parts of at most ``_BLOCK_LINES`` lines: a parsed line may take more memory than its text."""
     if block.count(b"\n") <= _BLOCK_LINES:
         yield block
         return
@@ -154,7 +155,7 @@ def _bounded(block: bytes) -> Iterator[bytes]:
 def text_lines(
     path: LineSource, *, tally: Callable[[str, int], None] | None = None
 ) -> Iterator[tuple[int, str, float]]:
-    """Decoded lines without their ends, numbered from 1. CRLF ends are accepted and tallied."""
+    """Decoded lines without their line endings, numbered from 1. CRLF endings are accepted and counted."""
     for block in line_blocks(path):
         if isinstance(path, ArrivingLines):
             last = block.first_line + block.data.rstrip().count(b"\n")

@@ -112,17 +112,19 @@ _MAX_INDEX = 2**31 - 1  # class and feature numbers are stored in 32 bits
 class SyntheticOptions:
     """The distribution and how much to draw from it."""
 
-    num_classes: int = option(1_000, "Classes, those that no point has included.")
+    num_classes: int = option(1_000, "Classes, including those without a point.")
     train_points: int = option(20_000, "Points to train on.")
     test_points: int = option(2_000, "Points to test on.")
     num_topics: int = option(500, "Topics; each query has one.")
     relevant: int = option(10, "Classes that a topic's labels are drawn from.")
-    exponent: float = option(1.0, "A topic's j-th class has a chance proportional to j^-exponent.")
-    tail_exponent: float = option(1.0, "The r-th most popular class is relevant with a chance falling like r^-this.")
+    exponent: float = option(1.0, "A topic's j-th class has a probability proportional to j^-exponent.")
+    tail_exponent: float = option(
+        1.0, "The r-th most popular class is relevant with probability proportional to r^-this."
+    )
     labels_per_point: int = option(1, "Distinct labels of each point.")
-    signature_features: int = option(3, "Features that belong to one topic alone; a query shows some of them.")
-    noise_features: int = option(5, "Noise features of each query: they are independent of its topic.")
-    noise_vocabulary: int = option(1_000, "Features that those are drawn from.")
+    signature_features: int = option(3, "Features of one topic only; a query has some of them.")
+    noise_features: int = option(5, "Noise features of each query, independent of its topic.")
+    noise_vocabulary: int = option(1_000, "Number of features that noise is drawn from.")
     seed: int = option(0, "The same seed and options give the same store.")
 
     def __post_init__(self) -> None:
@@ -298,7 +300,7 @@ Int32 = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What the data was drawn from: the best answer to every query, and what any other answer costs."""
+    """The distribution of the data: the best answer to every query, and the cost of any other answer."""
 
     num_classes: int
     topic_classes: Int32
@@ -312,7 +314,7 @@ class Truth:
     def of(cls, store: Store) -> Truth:
         classes, probabilities = store.array("truth.topic_classes"), store.array("truth.probabilities")
         if classes is None or probabilities is None:
-            raise OwlmineError(f"{store.path}: holds no truth; wanted a store of synthetic data")
+            raise OwlmineError(f"{store.path}: has no known truth; wanted a store of synthetic data")
         topics = {split: store.array(f"{split}.topics") for split in store.splits}
         return cls(store.num_classes, classes, probabilities, {k: v for k, v in topics.items() if v is not None})
 

@@ -18,7 +18,7 @@ TOKEN_PATTERN = r"[^\W_]{2,}|[^\W_\x00-\x7f]"
 
 @dataclass(frozen=True)
 class TokenOptions:
-    """What counts as a token."""
+    """The definition of a token."""
 
     ngrams: int = 1
     """Sequences of up to this many words are tokens too."""
@@ -90,10 +90,10 @@ class TfIdf:
     """The weighting (1 + ln tf)(ln(N / (df + offset)) + 1), each row scaled to unit length."""
 
     frequencies: Int64
-    """Training documents that hold each feature."""
+    """Training documents with each feature."""
     num_documents: int
     df_offset: int
-    """0 for text, whose features all occur; 1 for given counts, where a feature may occur in no training point."""
+    """0 for text, whose features all occur; 1 for counts, where a feature may occur in no training point."""
 
     def apply(self, rows: SparseRows) -> SparseRows:
         """Weighted rows; counts must be positive."""
@@ -119,7 +119,7 @@ class TextVectoriser:
         self.num_features = self._counter.num_tokens
 
     def transform(self, texts: Sequence[str]) -> SparseRows:
-        """A row of features per text, as a store has it for the same text."""
+        """A row of features per text, the same as in a store."""
         if isinstance(texts, str):
             raise ValueError("texts is a single string; wanted a list of texts")
         rows = self._counter.count(texts)

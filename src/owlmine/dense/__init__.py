@@ -1,1 +1,1 @@
-"""The dense model: an encoder of queries, a table of class vectors, and how both learn, in memory."""
+"""The dense model: an encoder for queries, a table of class vectors, and their training, in memory."""

@@ -28,7 +28,7 @@ from owlmine.mining.kernels.pool_rows import LeftOut, left_out_of_pool, pool_row
 
 
 def pool_form(loss: PoolLoss) -> PoolForm | str:
-    """The form of the loss; or, in words, what keeps it from being worked out in blocks."""
+    """The form of the loss; or, in words, why it cannot be computed in blocks."""
     if loss.log_scale is not None:
         return "the scale is learned"
     scale = loss.fixed_scale
@@ -62,7 +62,7 @@ def _mined_form(loss: MinedLoss, scale: float) -> PoolForm | str:
 
 @dataclass(frozen=True, eq=False)
 class StepInputs:
-    """What the class side takes of a step."""
+    """The inputs of the class side in a step."""
 
     units_ND: Tensor
     """Queries of length 1, float32."""
@@ -70,27 +70,27 @@ class StepInputs:
     """The same in bfloat16."""
     positives_N: Tensor
     exclude: Exclusions
-    """What must not count as negative: the positive, and other known labels."""
+    """The classes that must not count as negatives: the positive, and other known labels."""
     pool_key: Tensor
     rounding_key: Tensor
     factor: Tensor
     """Minus the step size of class rows."""
 
     def left_out(self, num_classes: int, width: int) -> LeftOut:
-        """What does not count among the classes that the batch shares."""
+        """The shared classes of the batch that do not count."""
         return left_out_of_pool(self.positives_N, self.exclude, self.pool_key, num_classes=num_classes, width=width)
 
 
 class ClassSide(Protocol):
     copy_KD: Tensor | None
-    """A copy of the class table in bfloat16, where every class is read in every step."""
+    """A bfloat16 copy of the class table, if every class is read in every step."""
 
     def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
-        """Losses [N], and the gradient of their sum by the queries [N, D]. Moves the class table."""
+        """Losses [N], and the gradient of their sum with respect to the queries [N, D]. Updates the class table."""
 
 
 class KeptSide:
-    """The few hardest of a pool, or of all classes: only those and the positives are read again and moved."""
+    """The few hardest of a pool, or of all classes: only those and the positives are read again and updated."""
 
     def __init__(self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int) -> None:
         self._loss, self._classes, self.pool_size, self._kept = loss, classes, pool_size, kept
@@ -116,7 +116,7 @@ class KeptSide:
         return losses_N, gradient_ND
 
     def _mine(self, inputs: StepInputs) -> Tensor:
-        """[N, T] ids of the hardest allowed classes; -1 where there are fewer."""
+        """[N, T] ids of the hardest allowed classes; -1 if there are fewer."""
         classes_KD, width = self._classes.weight, self.pool_size + 1
         if width == len(classes_KD):
             self.copy_KD = _copy_for_products(classes_KD, self.copy_KD)
@@ -128,7 +128,7 @@ class KeptSide:
 
 
 class BlockedPoolSide:
-    """Every class of a pool: scores are recomputed in blocks and never written out whole."""
+    """Every class of a pool: scores are recomputed in blocks and never written out in full."""
 
     def __init__(self, form: PoolForm, classes: RowTable, *, pool_size: int) -> None:
         self._form, self._classes, self._pool_size = form, classes, pool_size
@@ -170,7 +170,7 @@ class PoolSide:
         gradient_ND = query_gradients(classes_KD, positives_N1, positive_slope_N1)
         gradient_ND += product(slopes_NW, rows_WD)
         gradient_WD = product(slopes_NW.T, inputs.rounded_ND)
-        # Entries of positives and of the pool together, so that a class that is both moves once, by the sum.
+        # Entries of positives and of the pool together, so that a class that is both is updated once, by the sum.
         update_classes(
             classes_KD,
             torch.cat([inputs.units_ND, gradient_WD]),
@@ -184,7 +184,7 @@ class PoolSide:
 
 
 def pool_side(loss: PoolLoss, classes: RowTable, *, pool_size: int) -> BlockedPoolSide | PoolSide:
-    """In blocks, where the kernels know the loss."""
+    """In blocks, if there is a kernel for the loss."""
     form = pool_form(loss)
     if isinstance(form, str):
         return PoolSide(loss, classes, pool_size=pool_size)
@@ -214,9 +214,9 @@ class AllSide:
 
 
 def _copy_for_products(classes_KD: Tensor, copy_KD: Tensor | None) -> Tensor | None:
-    """The table in bfloat16, made once and kept equal by the steps; None where the table is that itself.
+    """The table in bfloat16, created once and kept in sync by the steps; None if the table itself is in bfloat16.
 
-    A step that reads every class would else convert them all anew.
+    Otherwise, a step that reads every class would convert them all again.
     """
     if copy_KD is None and classes_KD.dtype != torch.bfloat16:
         return classes_KD.to(torch.bfloat16)
@@ -226,7 +226,8 @@ def _copy_for_products(classes_KD: Tensor, copy_KD: Tensor | None) -> Tensor | N
 def slopes_of(
     loss: PoolLoss, positive_N: Tensor, scores_NW: Tensor, hidden_NW: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses [N], and the derivatives of their sum by the positive's score [N, 1] and the others [N, W]."""
+    """Losses [N], and the derivatives of their sum with respect to the positive's score [N, 1] and the others [N,
+    W]."""
     with torch.enable_grad():
         positive_N, scores_NW = positive_N.detach().requires_grad_(), scores_NW.detach().requires_grad_()
         losses_N = loss.of_each_point(positive_N, scores_NW, hidden_NW)

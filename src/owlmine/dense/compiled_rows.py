@@ -1,6 +1,6 @@
-"""Dot products with rows of a table, row updates, and what a step does to small dense tensors, in C.
+"""Dot products with rows of a table, row updates, and updates of small dense tensors, in C.
 
-Nothing is copied on the way, and for little work no threads are woken up, which takes longer than the work.
+Nothing is copied, and for little work no threads are woken up, which would take longer than the work.
 
 Shapes: R rows of the table, U distinct rows of a step, D dimension, N points, T rows of each, E entries of all.
 """
@@ -20,7 +20,7 @@ def compiled_module() -> ModuleType | None:
 
 
 def is_compiled_for(*tensors: Tensor) -> bool:
-    """Whether the extension is there, and takes tables, vectors and values like these."""
+    """Whether the extension is available, and takes tables, vectors and values of these types."""
     return compiled_module() is not None and all(
         tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in tensors
     )
@@ -55,7 +55,7 @@ def compiled_unit_vectors(vectors_ND: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def compiled_unit_gradient(gradient_ND: Tensor, unit_ND: Tensor, lengths_N1: Tensor) -> Tensor:
-    """[N, D]: what ``backward`` of ``compiled_unit_vectors`` gives."""
+    """[N, D]: the backward pass of ``compiled_unit_vectors``."""
     extension = compiled_module()
     assert extension is not None
     result_ND = torch.empty_like(gradient_ND)
@@ -82,7 +82,7 @@ def compiled_move(
     """row += factor * sum of value * vector over the row's entries; then to length 1 for ``unit_rows``.
 
     ``entries``: the points [E], values [E] and vectors of points [N, D]; those of row u begin at ``starts_U``. Ids
-    ascend. What is added up does not depend on the number of threads.
+    ascend. The sums do not depend on the number of threads.
     """
     extension = compiled_module()
     assert extension is not None
@@ -115,5 +115,5 @@ def compiled_momentum_step(
 
 
 def _as_ids(ids: Tensor) -> object:
-    """The extension checks ranges, and sizes against each other; that numbers are int64 it cannot see."""
+    """The extension checks ranges and sizes, but cannot check that numbers are int64."""
     return ids.to(torch.int64).contiguous().numpy()

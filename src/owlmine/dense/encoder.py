@@ -56,7 +56,7 @@ class _UnitVectors(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class SparseBatch:
-    """Sparse queries as tensors, in the form that ``embedding_bag`` takes."""
+    """Sparse queries as tensors, in the form for ``embedding_bag``."""
 
     ids_E: Tensor
     offsets_N: Tensor
@@ -88,9 +88,9 @@ def query_batch(queries: SparseRows | NDArray[Any], device: torch.device) -> Que
 class Encoder(nn.Module):
     """Queries to unit vectors: x E, then for each map M: ReLU, times M; then scaled to length 1.
 
-    ``depth`` 1 is the paper's model. With H ``heads`` that is done to each of H equal parts of the dimension, by maps
-    of its own (one below the other in M), and the parts have length 1 / √H. The table E is a ``RowTable`` where queries
-    are sparse; for dense queries it is an ordinary parameter, since every row takes part in every step.
+    ``depth`` 1 is the paper's model. With H ``heads``, this applies to each of H equal parts of the dimension, each
+    with its own maps (stacked in M), and the parts have length 1 / √H. The table E is a ``RowTable`` for sparse
+    queries; for dense queries it is an ordinary parameter, since every step uses every row.
     """
 
     def __init__(self, *, num_features: int, dim: int, depth: int, dense: bool, table: Tensor, heads: int = 1) -> None:
@@ -107,7 +107,7 @@ class Encoder(nn.Module):
     def new(
         cls, *, num_features: int, dim: int, depth: int, dense: bool, generator: torch.Generator, device: torch.device
     ) -> Encoder:
-        """Random rows and maps. Entries of maps have variance 2 / D, which undoes the halving by the ReLU."""
+        """Random rows and maps. Entries of maps have variance 2 / D, which compensates for the halving by the ReLU."""
         table = random_rows(
             num_features, dim, std=1 / math.sqrt(dim), unit_rows=False, generator=generator, device=device
         )

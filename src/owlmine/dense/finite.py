@@ -1,4 +1,4 @@
-"""Whether data can be computed with, and whether a model still holds numbers that say something."""
+"""Checks that data are in a usable range, and that a model is still finite."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever
 from owlmine.errors import DataError, OwlmineError
 
-# Looked at together: the mask of a whole table would be a quarter of it.
+# Entries checked at once: a mask of the whole table would take a quarter of its memory.
 _BLOCK_ROWS = 1 << 16
 # Lengths are roots of sums of squares, which float32 holds up to 3e38 (numbers to 2e19), and shorter ones than 1e-12
-# count as 0. The rest is room for what is learned: features are multiplied with it before lengths are taken.
+# count as 0. The rest is headroom for learned weights, which are multiplied with features before lengths are computed.
 _LARGEST, _SMALLEST = 1e15, 1e-12
 
 
 class NotFinite(OwlmineError):  # noqa: N818
-    """A run left the numbers: its loss, or what it has learnt."""
+    """The loss or the weights of a run are no longer finite."""
 
 
 def require_workable_values(data: Dataset, *, name: str) -> None:
-    """Raises DataError where feature values are so large, or all so small, that scores would overflow or vanish without
-    a sign. ``name`` is that of the data."""
+    """Raises DataError if feature values are so large, or all so small, that scores would silently overflow or vanish.
+    ``name`` is the name of the data."""
     for split in (data[part] for part in ("train", "dev") if part in data.splits):
         first, largest = 0, 0.0
         for batch in split.blocks():
@@ -56,7 +56,7 @@ def _sizes(batch: Batch) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]] | 
 
 
 def first_not_finite(model: Retriever) -> str | None:
-    """The name of a tensor with an infinite entry or one that is no number; None where all are fine."""
+    """The name of a tensor with an infinite or NaN entry; None if all are finite."""
     for name, tensor in model.tensors().items():
         if not all(bool(torch.isfinite(block).all()) for block in torch.split(tensor, _BLOCK_ROWS)):
             return name
@@ -64,7 +64,7 @@ def first_not_finite(model: Retriever) -> str | None:
 
 
 def num_without_direction(model: Retriever) -> int:
-    """How many class vectors are 0. Training gives vectors to some of these, and takes none away."""
+    """The number of class vectors that are 0. Training may only reduce it."""
     blocks = torch.split(model.classes.weight, _BLOCK_ROWS)
     return sum(len(block) - int(block.any(dim=1).sum()) for block in blocks)
 

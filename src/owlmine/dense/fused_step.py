@@ -1,11 +1,11 @@
-"""One step of training on a GPU: the same mathematics as ``step.py``, by kernels, without a wait for the host.
+"""One training step on a GPU: the same mathematics as ``step.py``, with kernels, without waiting for the host.
 
-The data lie on the device; a step takes row numbers, random keys and step sizes. Steps of full batches are recorded
-once as a CUDA graph and replayed, so that their dozens of small kernels follow each other without gaps.
+The data are on the device; a step takes row indices, random keys and step sizes. Steps of full batches are captured
+once as a CUDA graph and replayed, so that their dozens of small kernels run without gaps.
 
 What differs from the reference: classes are scored for mining in bfloat16 (the kept ones again in float32), and a pool
-is the beginning of a keyed permutation without the positive, where the reference draws the shared classes and what each
-point leaves out. Rows of features move by atomic additions, so the last bits of a run differ from the next run's.
+is the beginning of a keyed permutation without the positive, while the reference draws the shared classes and the one
+that each point leaves out. Feature rows are updated by atomic additions, so runs differ in the last bits.
 
 Shapes: N points, D dimension.
 """
@@ -79,7 +79,7 @@ _DATA_SHARE = 0.5
 
 
 def why_not_fused(model: Retriever, settings: DenseSettings, split: Split) -> str | None:
-    """What keeps a run from this step, in words; None if nothing does."""
+    """Why a run cannot use this step, in words; None if it can."""
     if not isinstance(model.encoder, Encoder):
         return "the model is linear"
     if not isinstance(split.queries, SparseTable):
@@ -107,7 +107,7 @@ def why_not_fused(model: Retriever, settings: DenseSettings, split: Split) -> st
 
 
 class FusedStep:
-    """Model, data, loss and optimiser state of a run on one GPU. See ``why_not_fused`` for what it takes."""
+    """Model, data, loss and optimiser state of a run on one GPU. See ``why_not_fused`` for its requirements."""
 
     def __init__(self, model: Retriever, settings: DenseSettings, split: Split) -> None:
         assert isinstance(model.encoder, Encoder)
@@ -115,7 +115,7 @@ class FusedStep:
         self._class_side = _class_side(model, settings)
         self._data = DeviceSplit.of(split, model.device)
         self._momentum = [torch.zeros_like(matrix) for matrix in model.encoder.maps]
-        # Everything of a step that changes from one to the next, at fixed addresses for the recorded graph.
+        # Everything that changes from step to step, at fixed addresses for the captured graph.
         self._points_N = torch.zeros(settings.batch_size, dtype=torch.int64, device=model.device)
         self._keys = torch.zeros(3, dtype=torch.int64, device=model.device)
         self._factors = torch.zeros(3, device=model.device)
@@ -156,10 +156,10 @@ class FusedStep:
         return self._learn(points_N)
 
     def grow(self, pool_size: int) -> None:
-        """From now on pools have this size. For losses that mine."""
+        """Sets the size of pools from now on. For losses that mine."""
         assert isinstance(self._class_side, KeptSide)
         self._class_side.pool_size = pool_size
-        # What was recorded has the old size, and the new one may want kernels that are not compiled yet.
+        # The captured graph has the old size, and the new one may need kernels that are not compiled yet.
         self._graph, self._compiled = None, False
 
     def _record(self) -> None:
@@ -194,7 +194,7 @@ class FusedStep:
         return losses_N.mean()
 
     def _encode(self, points_N: Tensor) -> tuple[list[Tensor], Tensor]:
-        """What goes into each map (after the ReLU), and what comes out of the last."""
+        """The input of each map (after the ReLU), and the output of the last."""
         maps = list(self._encoder.maps)
         hidden_ND = sum_bags(self._encoder.table.weight, self._data.queries, points_N, relu=bool(maps))
         inputs: list[Tensor] = []
@@ -216,11 +216,11 @@ class FusedStep:
         add_to_bags(self._encoder.table.weight, self._data.queries, points_N, gradient_ND, self._factors[1:2])
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Everything that changes during training besides the model's tensors."""
+        """Everything that changes during training except the model's tensors."""
         return {f"momentum.{i}": momentum for i, momentum in enumerate(self._momentum)}
 
     def load_state_tensors(self, state: dict[str, Tensor]) -> None:
-        """Puts back what ``state_tensors`` gave."""
+        """Restores the result of ``state_tensors``."""
         for name, momentum in self.state_tensors().items():
             if name in state:
                 momentum.copy_(state[name])

@@ -1,7 +1,7 @@
 """The training of one model, in memory: schedule, validation, patience, and where it may be interrupted.
 
-``Watch`` is everything around it: who sees the progress, where snapshots go, whether somebody asked it to stop. The one
-here saves nothing; ``run/`` has one with a folder. Neither changes what is learned.
+``Watch`` is everything around it: progress reports, snapshots, requests to stop. The one here saves nothing; ``run/``
+has one with a folder. Neither changes what is learned.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from owlmine.dense.warm_start import warm_start
 from owlmine.errors import OwlmineError
 from owlmine.mining.hardest_classes import have_triton
 
-# Steps between looks at the loss: each look waits for the device.
+# Steps between checks of the loss: each check waits for the device.
 _LOOK_EVERY = 50
-# Training points whose vectors are checked for one that is not 0.
+# Training points checked for a nonzero vector.
 _PROBE = 256
 
 Record = dict[str, Any]
@@ -38,7 +38,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A training at the end of a step: every tensor, and what else it takes to go on.
+    """The state of a training run at the end of a step: every tensor, and everything else needed to resume.
 
     The tensors are the training's own memory, to be copied or written before the next step.
     """
@@ -74,10 +74,10 @@ class Best(Protocol):
     record: Record | None
 
     def offer(self, record: Record, tensors: dict[str, Tensor]) -> None:
-        """Saves the weights if their P@1 is higher. Raises OwlmineError where that fails."""
+        """Saves the weights if their P@1 is higher. Raises OwlmineError if that fails."""
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Puts the saved weights into these tensors. Raises OwlmineError where they are lost."""
+        """Loads the saved weights into these tensors. Raises OwlmineError if they are lost."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
@@ -119,14 +119,14 @@ class Watch:
 
     @property
     def stopping(self) -> bool:
-        """Whether somebody has asked the training to stop."""
+        """Whether the training was asked to stop."""
         return False
 
     def stop(self, where: str) -> None:
-        """Ends the training by an exception. Called where ``stopping`` was true and a snapshot has been saved."""
+        """Ends the training with an exception. Called after ``stopping`` was true and a snapshot was saved."""
 
     def check(self, where: str) -> None:
-        """Stops here if somebody has asked for it: nothing would be lost."""
+        """Stops here if requested: nothing is lost."""
         if self.stopping:
             self.stop(where)
 
@@ -135,16 +135,16 @@ class Watch:
         return False
 
     def save(self, take: Callable[[], Snapshot]) -> None:
-        """Saves a snapshot, which ``take`` makes."""
+        """Saves a snapshot created by ``take``."""
 
     def epoch_ended(self, history: list[Record]) -> None:
-        """Called when a line was added to the history, and after a restore, which takes later lines away."""
+        """Called when a line was added to the history, and after a restore, which removes later lines."""
 
     def figures(self, step: int, figures: dict[str, float]) -> None:
         """Points of curves."""
 
     def advice(self) -> str:
-        """What helps after a breakdown, for the end of the error message."""
+        """Advice after a failure, for the end of the error message."""
         return ""
 
 
@@ -155,7 +155,7 @@ class DenseFit:
     model: Retriever
     history: list[Record]
     best: Record
-    """The line of the history whose weights these are."""
+    """The line of the history that belongs to these weights."""
 
 
 def train_dense(
@@ -167,12 +167,12 @@ def train_dense(
     device: torch.device,
     watch: Watch | None = None,
 ) -> DenseFit:
-    """Trains one model on the rows of ``train`` that ``validation`` leaves to learn from."""
+    """Trains one model on the rows of ``train`` that are not validation points."""
     return DenseTraining(train, shape, settings, validation, device=device, watch=watch or Watch()).run()
 
 
 class DenseTraining:
-    """One model and where its training stands."""
+    """One model and the state of its training."""
 
     def __init__(
         self,
@@ -240,9 +240,9 @@ class DenseTraining:
             if epoch_ends:
                 self._look_at_weights()
                 self._epoch_ended(clock)
-            # Read once: a signal that comes later must find a snapshot of its own.
+            # Read once: a later signal must get its own snapshot.
             stopping = self.watch.stopping
-            # After the last step too: whatever ends the process from here on, nothing is trained again.
+            # After the last step too: if the process ends from here on, nothing is trained again.
             if due or stopping or self._is_over():
                 self._look_at_weights()
                 self._seconds_before = clock.seconds()
@@ -251,7 +251,7 @@ class DenseTraining:
                 self.watch.stop(f"at step {self.step:,} of {self.num_steps:,}")
 
     def _look_at_pool(self, rows: Int64) -> None:
-        """Lets the pool grow. Before the batch is learned, which would hide its mistakes."""
+        """Lets the pool grow. Before the step on this batch, which would hide its mistakes."""
         if self._growth is None or self.step % LOOK_EVERY:
             return
         if self._growth.look(self.model, self._train.batch(rows), number=self.step):
@@ -281,10 +281,10 @@ class DenseTraining:
         return {name: rate * factor for name, rate in rates.items()}
 
     def _look_at_weights(self) -> None:
-        """A loss shows its own step's update only in the next step, which may never come."""
+        """Checks the weights: a loss shows the update of its step only in the next step, which may never come."""
         if (name := first_not_finite(self.model)) is not None:
-            raise self._broken(f"after step {self.step:,} {name} holds numbers that are not finite")
-        if self.model.shape.kind == "linear":  # its classes begin at 0, and its queries stay as they are
+            raise self._broken(f"after step {self.step:,} {name} has numbers that are not finite")
+        if self.model.shape.kind == "linear":  # its classes start at 0, and its queries do not change
             return
         if (lost := num_without_direction(self.model) - self._without_direction) > 0:
             raise self._broken(f"by step {self.step:,} {lost:,} class vectors have become 0: their lengths overflow")
@@ -312,13 +312,13 @@ class DenseTraining:
             try:
                 self.watch.best.offer(record, self.model.tensors())
             except OwlmineError as error:
-                self.watch.reporter.message(f"{error}; training goes on")
+                self.watch.reporter.message(f"{error}; training continues")
 
     def _is_over(self) -> bool:
         return self.step == self.num_steps or self._out_of_patience()
 
     def _out_of_patience(self) -> bool:
-        """Whether so many epochs have passed since the best one. From the history alone: resumed runs stop as well."""
+        """Whether the patience is exhausted. Computed from the history alone, so that resumed runs stop as well."""
         best = self.watch.best.record
         if not self.settings.patience or best is None:
             return False
@@ -362,13 +362,13 @@ class Step(Protocol):
         """Mean loss (0-d, on the device) of the points with these row numbers. ``progress``: share of the run."""
 
     def grow(self, pool_size: int) -> None:
-        """From now on pools have this size. For losses that mine."""
+        """Sets the size of pools from now on. For losses that mine."""
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Everything that changes during training besides the model's tensors."""
+        """Everything that changes during training except the model's tensors."""
 
     def load_state_tensors(self, state: dict[str, Tensor]) -> None:
-        """Puts back what ``state_tensors`` gave."""
+        """Restores the result of ``state_tensors``."""
 
 
 class HostStep:
@@ -388,12 +388,12 @@ class HostStep:
 
 
 def choose_step(model: Retriever, settings: DenseSettings, split: Split, explain: Callable[[str], None]) -> Step:
-    """By kernels where the device has them and they can do what the settings ask; else ``explain`` gets the reason."""
+    """With kernels if the device has them and they support the settings; otherwise ``explain`` gets the reason."""
     if model.device.type == "cuda" and settings.kernels and have_triton():
         from owlmine.dense.fused_step import FusedStep, why_not_fused  # Triton is an optional part.
 
         reason = why_not_fused(model, settings, split)
         if reason is None:
             return FusedStep(model, settings, split)
-        explain(f"steps by plain PyTorch, as {reason}")
+        explain(f"steps use plain PyTorch because {reason}")
     return HostStep(model, settings, split)

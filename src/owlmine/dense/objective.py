@@ -1,4 +1,4 @@
-"""The loss of a batch: which classes are scored, and which of the scores carry gradients.
+"""The loss of a batch: which classes are scored, and which scores have gradients.
 
 A loss that mines needs only its few hardest negatives: the pool is scored without gradient, the hardest are found, and
 the positive and those are scored once more with gradient. A loss in which the whole pool counts scores it once, with
@@ -34,7 +34,7 @@ _BLOCK_NUMBERS = 1 << 24
 
 class PointPoolObjective:
     """A loss on the ``kept`` hardest of a pool of each point's own. Not for losses in which the whole pool counts:
-    their gradients would want the rows of all pools at once."""
+    their gradients would need the rows of all pools at once."""
 
     def __init__(self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int, exclude_known: bool) -> None:
         self._loss, self._classes, self._exclude_known = loss, classes, exclude_known
@@ -67,7 +67,7 @@ class PointPoolObjective:
 
     @torch.no_grad()
     def _hardest_places(self, queries_ND: Tensor, ids_NB: Tensor, hidden_NB: Tensor | None) -> Tensor:
-        """[N, T] places in each point's pool, hardest first; hidden ones only where nothing else is left."""
+        """[N, T] places in each point's pool, hardest first; hidden ones only if nothing else is left."""
         block = max(_BLOCK_NUMBERS // (self.pool_size * self._classes.dim), 1)
         found = []
         for start in range(0, len(ids_NB), block):
@@ -93,7 +93,7 @@ class Objective(Protocol):
 
 
 class PoolObjective:
-    """A loss on a pool that the batch shares. ``kept`` is how many of the hardest it looks at, None for all."""
+    """A loss on a pool that the batch shares. ``kept`` is the number of hardest classes that count, None for all."""
 
     def __init__(
         self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int | None, exclude_known: bool
@@ -159,22 +159,22 @@ class ClassObjective:
 
 @torch.no_grad()
 def hide_known(scores_NK: Tensor, positives_N: Tensor, labels: SparseRows) -> None:
-    """Makes the labels of each point, but for its positive, so low that they do not count, in place.
+    """Sets the scores of a point's labels, except its positive, so low that they do not count, in place.
 
-    Every loss here falls to 0, and so does its derivative, as the score of a negative falls. That is why autograd need
-    not know, and no second N x K matrix is made. Lowest finite numbers, not -inf: 0 x inf would reach a learned scale.
+    As the score of a negative falls, every loss here and its derivative tend to 0. So autograd need not know, and there
+    is no second N x K matrix. Lowest finite numbers, not -inf: 0 x inf would reach a learned scale.
     """
     device = scores_NK.device
     rows_P = torch.from_numpy(labels.row_ids).to(device)
     ids_P = torch.from_numpy(labels.indices.astype("int64")).to(device)
     is_positive_P = positives_N[rows_P] == ids_P
-    # Room for the scale, and for sums of a few.
+    # Headroom for the scale, and for sums of a few.
     low = torch.finfo(scores_NK.dtype).min / 2**40
     scores_NK.index_put_((rows_P, ids_P), torch.where(is_positive_P, scores_NK[rows_P, ids_P], low))
 
 
 def padded_labels(labels: SparseRows, device: torch.device) -> Tensor:
-    """[N, most labels] class ids, -1 where a point has fewer."""
+    """[N, most labels] class ids, -1 if a point has fewer."""
     rows, counts = torch.from_numpy(labels.row_ids), torch.from_numpy(labels.counts)
     padded = torch.full((len(labels), max(int(counts.max()), 1)), -1)
     starts = torch.from_numpy(labels.offsets[:-1])
@@ -183,14 +183,14 @@ def padded_labels(labels: SparseRows, device: torch.device) -> Tensor:
 
 
 def mines(settings: DenseSettings) -> bool:
-    """Whether only the hardest of a pool reach the loss, and not all of it."""
+    """Whether only the hardest of a pool reach the loss."""
     if settings.loss in ("bowl", "powl"):
         return _rank_weights(settings).tail == 0
     return settings.loss == "mined-softmax"
 
 
 def check_objective(settings: DenseSettings, *, num_classes: int) -> None:
-    """Raises ValueError where the settings do not fit each other, or the classes."""
+    """Raises ValueError if the settings are inconsistent, or do not fit the number of classes."""
     if num_classes < 2:
         raise ValueError(f"num_classes is {num_classes}; wanted 2 or more")
     for name, good, wanted in _checks(settings, num_classes):
@@ -200,7 +200,7 @@ def check_objective(settings: DenseSettings, *, num_classes: int) -> None:
 
 
 def _checks(settings: DenseSettings, num_classes: int) -> Iterator[tuple[str, bool, str]]:
-    """One after the other: weights by rank exist only where no more count than the pool has."""
+    """In this order: weights by rank require that no more negatives count than the pool has."""
     most, top, pool, start = num_classes - 1, settings.top, settings.pool, settings.pool_start
     yield "pool", pool <= most, f"at most {most}, all of {num_classes} classes but the positive"
     yield "top", top <= pool, f"at most the pool of {pool}"
@@ -217,7 +217,7 @@ def _checks(settings: DenseSettings, num_classes: int) -> Iterator[tuple[str, bo
 
 
 def make_objective(settings: DenseSettings, classes: RowTable) -> Objective:
-    """The loss that the settings name, on this class table."""
+    """The loss of these settings, on this class table."""
     check_objective(settings, num_classes=len(classes))
     entry = LOSSES[settings.loss]
     setting = LossSetting(
@@ -230,7 +230,7 @@ def make_objective(settings: DenseSettings, classes: RowTable) -> Objective:
         reduction="none",
     )
     built = entry.build(setting).to(classes.weight.device)
-    # A loss that refuses scores which are not numbers could name neither the step nor the remedy.
+    # A loss that rejects non-finite scores could name neither the step nor the remedy.
     built.validate = False
     if entry.inputs == "classes":
         return ClassObjective(cast(ClassLoss, built), classes, exclude_known=settings.exclude_known)

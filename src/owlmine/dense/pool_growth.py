@@ -1,10 +1,10 @@
 """A pool that grows with the model: doubled when half of it would find markedly fewer mistakes.
 
-A pool holds a mistake of a point if one of its classes scores above the point's label. Let V(B) be the share of points
-of which a pool of B classes holds a mistake. At the start any few classes hold one, V(B) = V(B/2), and a larger pool
-finds nothing that a smaller would miss. As the model learns, mistakes become rare among all classes, V(B) approaches
-2 V(B/2), and a pool of twice the size finds nearly twice as many. So the ratio of the two, from 1 to 2, says what
-doubling has brought, whatever the scale of the scores; above a threshold the pool is doubled.
+A pool contains a mistake of a point if one of its classes scores above the point's label. Let V(B) be the share of
+points for which a pool of B classes contains a mistake. At the start any few classes contain one, V(B) = V(B/2), and a
+larger pool finds nothing that a smaller one would miss. As the model learns, mistakes become rare among all classes,
+V(B) approaches 2 V(B/2), and a pool of twice the size finds nearly twice as many. So the ratio of the two, from 1 to 2,
+measures the benefit of doubling, independently of the scale of the scores; above a threshold the pool is doubled.
 
 Shapes: N points, D dimension.
 """
@@ -24,21 +24,21 @@ from owlmine.dense.step import draw_positives, step_seed
 from owlmine.mining import draw_distinct, hardest
 
 LOOK_EVERY = 20
-"""Steps between looks: one costs about as much as the mining of a step."""
+"""Steps between checks: one costs about as much as the mining of a step."""
 _THRESHOLD = 1.2
-# Points looked at before a decision.
+# Points checked before a decision.
 _POINTS = 1_000
 
 
 def pool_growth(settings: DenseSettings) -> PoolGrowth | None:
-    """None where the pool does not grow."""
+    """None if the pool does not grow."""
     if settings.pool_start is None:
         return None
     return PoolGrowth(start=settings.pool_start, most=settings.pool, seed=settings.seed)
 
 
 class PoolGrowth:
-    """The size of the pool from ``start`` up to ``most``, and what was seen since it last grew."""
+    """The size of the pool, from ``start`` up to ``most``, and the counts since it last grew."""
 
     def __init__(self, *, start: int, most: int, seed: int) -> None:
         self.size, self._most, self._seed = start, most, seed
@@ -46,7 +46,7 @@ class PoolGrowth:
 
     @torch.no_grad()
     def look(self, model: Retriever, batch: Batch, *, number: int) -> bool:
-        """Counts mistakes of the batch in a pool drawn for this look, and says whether the pool has grown."""
+        """Counts mistakes of the batch in a pool drawn for this check. Returns whether the pool has grown."""
         if self.size == self._most:
             return False
         generator = torch.Generator(model.device).manual_seed(step_seed(self._seed, number) ^ 0x5DEECE66D)

@@ -1,4 +1,4 @@
-"""The hardest classes of a batch's pool: scored without gradient, then the few highest are found.
+"""The hardest classes of a batch's pool: scored without gradient, then the highest are found.
 
 Shapes: N points, W classes of the shared pool, D dimension, T kept, G groups of columns, C candidates of a point,
 P labels of a batch, H scores to hide.
@@ -16,13 +16,13 @@ from owlmine.mining import BatchPool
 from owlmine.mining.int8 import Int8Search
 from owlmine.mining.pool import find_in_shared
 
-# Columns of a group, of which one maximum stands for all when the highest are looked for on a CPU.
+# Columns of a group, represented by one maximum when searching for the highest on a CPU.
 _GROUP = 16
 
 
 class PoolMiner:
-    """Finds the ``kept`` hardest classes of a pool. Holds N x W scores and W rows of the class table (of bytes, where
-    the CPU is fast at those)."""
+    """Finds the ``kept`` hardest classes of a pool. Needs memory for N x W scores and W rows of the class table (in
+    int8, if the CPU is fast at that)."""
 
     def __init__(self, classes: RowTable, *, kept: int) -> None:
         self._classes, self._kept = classes, kept
@@ -33,8 +33,7 @@ class PoolMiner:
     def __call__(self, queries_ND: Tensor, pool: BatchPool, known: SparseRows | None) -> tuple[Tensor, Tensor | None]:
         """Places in the pool of each point's hardest classes [N, T], and which of those must not count (None: all do).
 
-        What must not count: the class that each point leaves out, and the labels ``known``. Of equal scores any may
-        come first.
+        What must not count: the class that each point leaves out, and the labels ``known``. Ties are in any order.
         """
         hidden, found = hidden_places(pool, known), None
         weight_KD, width = self._classes.weight, len(pool.shared_ids)
@@ -43,8 +42,8 @@ class PoolMiner:
         places_NT, scores_NT = self._multiply(queries_ND, pool.shared_ids, hidden) if found is None else found
         if known is None:
             return places_NT, None
-        # Only known labels can leave fewer than T classes to choose from. They hardly ever do; a CPU can be asked, and
-        # spares the loss its mask.
+        # Only known labels can leave fewer than T classes to choose from, and they hardly ever do. On a CPU this is
+        # checked, so that the loss needs no mask.
         is_hidden_NT = scores_NT == -torch.inf
         none_is = is_hidden_NT.device.type == "cpu" and not bool(is_hidden_NT.any())
         return places_NT, None if none_is else is_hidden_NT
@@ -67,14 +66,15 @@ class PoolMiner:
 
 
 def hidden_places(pool: BatchPool, known: SparseRows | None) -> tuple[Tensor, Tensor]:
-    """Point and place in the pool [H] of what must not count."""
+    """Point and place in the pool [H] of the entries that must not count."""
     device = pool.shared_ids.device
     points_N = torch.arange(len(pool.dropped), device=device)
     if known is None:
         return points_N, pool.dropped
     points_P = torch.from_numpy(known.row_ids).to(device)
     places_P, is_in_P = _find(pool.shared_ids, known.indices.astype(np.int64))
-    # A label outside of the pool stands for what its point leaves out anyway: so many entries whatever the pool.
+    # A label outside the pool is replaced by the class that its point leaves out anyway: the number of entries is
+    # fixed.
     places_P = torch.where(is_in_P, places_P, pool.dropped[points_P])
     return torch.cat([points_N, points_P]), torch.cat([pool.dropped, places_P])
 
@@ -106,7 +106,7 @@ def _highest_places_on_cpu(scores_NW: Tensor, count: int) -> Tensor:
     num_groups = scores_NW.shape[1] // _GROUP
     if 4 * count > num_groups:
         return scores_NW.topk(count, dim=1).indices
-    # A group's columns lie num_groups apart: then maxima are taken of whole stretches of memory.
+    # A group's columns are num_groups apart, so that maxima are taken over contiguous memory.
     grouped_NW = scores_NW[:, : num_groups * _GROUP]
     maxima_NG = grouped_NW.reshape(-1, _GROUP, num_groups).amax(dim=1)
     groups_NT = maxima_NG.topk(count, dim=1, sorted=False).indices

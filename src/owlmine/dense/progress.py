@@ -1,4 +1,4 @@
-"""Where a training stands, and who is shown."""
+"""The progress of a training run, and its reporters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands."""
+    """The progress of a run."""
 
     step: int
     num_steps: int
@@ -24,7 +24,7 @@ class Progress:
 
 
 class Reporter(Protocol):
-    """Shows a run to somebody."""
+    """Shows the progress of a run."""
 
     def progress(self, progress: Progress) -> None: ...
 
@@ -43,7 +43,7 @@ class SilentReporter:
 
 @dataclass(frozen=True)
 class RunSize:
-    """How long a run is."""
+    """The length of a run."""
 
     num_steps: int
     steps_per_epoch: int
@@ -61,11 +61,11 @@ class Clock:
         self.validation: dict[str, float] = {}
 
     def seconds(self) -> float:
-        """Of the whole run, earlier parts included."""
+        """Seconds of the whole run, including earlier parts."""
         return self._seconds_before + time.monotonic() - self._began
 
     def look(self, loss: float, *, step: int, size: RunSize) -> Progress:
-        """Where the run stands now."""
+        """The progress now."""
         self.loss = loss
         steps_per_second = (step - self._first_step) / max(time.monotonic() - self._began, 1e-9)
         return Progress(
@@ -83,8 +83,8 @@ _SECONDS = 15.0
 
 
 class Heartbeat:
-    """Signs of life from work that has no steps to show: ``show`` gets how much of ``total`` is done, not more often
-    than every 15 seconds and not at the end."""
+    """Progress messages for work without steps: ``show`` gets how much of ``total`` is done, at most every 15 seconds
+    and not at the end."""
 
     def __init__(self, show: Callable[[str], None], what: str, total: int) -> None:
         self._show, self._what, self._total = show, what, total

@@ -20,7 +20,7 @@ from owlmine.mining import hardest
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What must be known to build a model: the paper's is ``dim=512, depth=1, kind="embedding"``."""
+    """The shape of a model: the paper's is ``dim=512, depth=1, kind="embedding"``."""
 
     num_features: int
     num_classes: int
@@ -30,7 +30,7 @@ class ModelShape:
     """``embedding``: unit vectors of queries and classes. ``linear``: scores linear in the query, no hidden layer."""
     dim: int = 512
     depth: int = 1
-    """Linear maps behind the table."""
+    """Linear maps after the table."""
     heads: int = 1
     """Models in the ensemble, each with its share of the dimension (``join_models``)."""
 
@@ -60,7 +60,7 @@ class ModelShape:
 
     @property
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
-        """What ``Retriever.tensors`` has for such a model."""
+        """The shapes of ``Retriever.tensors`` for such a model."""
         if self.kind == "linear":
             return {"classes": (self.num_classes, self.num_features)}
         maps = {f"map.{number}": (self.dim, self.dim // self.heads) for number in range(self.depth)}
@@ -105,7 +105,7 @@ class Retriever(nn.Module):
 
     @classmethod
     def from_tensors(cls, shape: ModelShape, tensors: dict[str, Tensor]) -> Retriever:
-        """Puts a model together from what ``tensors`` gave."""
+        """Builds a model from the result of ``tensors``."""
         if shape.kind == "linear":
             return cls(shape, IdentityEncoder(shape.num_features), tensors["classes"])
         encoder = Encoder(
@@ -140,8 +140,8 @@ class Retriever(nn.Module):
 
 # An ensemble as one model, whose score is the mean of its members' scores.
 #
-# Each member gives unit vectors. The vectors of a query, one after the other and divided by the root of how many there
-# are, make a unit vector again. Its product with class vectors made likewise is the mean of the members' products:
+# Each member produces unit vectors. The concatenated vectors of a query, divided by the root of their number, are again
+# a unit vector. Its product with class vectors built the same way is the mean of the members' products:
 #
 #     <[q1, q2] / √2, [c1, c2] / √2> = (<q1, c1> + <q2, c2>) / 2
 #
@@ -150,7 +150,7 @@ class Retriever(nn.Module):
 
 @torch.no_grad()
 def join_models(models: Sequence[Retriever]) -> Retriever:
-    """A model with a head for each of these, which have one shape. Their tensors are copied."""
+    """A model with a head for each of these models of the same shape. Their tensors are copied."""
     shape = models[0].shape
     if shape.kind != "embedding" or shape.heads != 1 or any(model.shape != shape for model in models):
         given = ", ".join(f"{m.shape.kind} of dimension {m.shape.dim}, {m.shape.heads} heads" for m in models)

@@ -1,8 +1,8 @@
-"""A table of which a step reads few rows: only those have gradients, and only those are written back.
+"""A table of which a step reads only a few rows: only those have gradients, and only those are written back.
 
-Reads are sums over entries (row, point, value): ``_SumBags`` adds rows up for each point, ``_DotRows`` multiplies each
-point's vector with rows of its own. In both cases the gradient of a row is the sum of value x vector of the point over
-the entries of that row, which is itself a sum of bags: one bag for each distinct row.
+Reads are sums over entries (row, point, value): ``_SumBags`` sums rows for each point, ``_DotRows`` multiplies each
+point's vector with its own rows. In both cases the gradient of a row is the sum of value x vector of the point over the
+entries of that row, which is itself a sum of bags: one bag for each distinct row.
 
 Shapes: R rows of the table, U distinct rows of a step, D dimension, N points, T rows of each, E entries of
 all bags.
@@ -33,8 +33,8 @@ class TouchedRows:
 
 @dataclass(frozen=True, eq=False)
 class RowEntries:
-    """The same before anything is added up: the gradient of a row is the sum of value x vector of the point over its
-    entries. Those of row u begin at ``starts_U``."""
+    """The same before summation: the gradient of a row is the sum of value x vector of the point over its entries.
+    Those of row u start at ``starts_U``."""
 
     ids_U: Tensor
     starts_U: Tensor
@@ -56,14 +56,15 @@ def sum_bags(
     weight_RD: Tensor, ids_E: Tensor, offsets_N: Tensor, values_E: Tensor, *, gather: GatherGradient
 ) -> Tensor:
     """[N, D]: ``embedding_bag`` with mode sum; ``gather`` is called in ``backward``."""
-    # Nothing that needs a gradient goes in, so autograd would not call backward without the anchor.
+    # No input needs a gradient, so autograd would not call backward without the anchor.
     anchor = weight_RD.new_zeros((), requires_grad=True)
     summed: Tensor = _SumBags.apply(anchor, weight_RD, (ids_E, offsets_N, values_E), gather)  # type: ignore[no-untyped-call]
     return summed
 
 
 def dot_rows(weight_RD: Tensor, queries_ND: Tensor, ids_NT: Tensor, *, gather: GatherGradient) -> Tensor:
-    """[N, T]: <query n, row ids[n, t]>; ``gather`` is called in ``backward``, until when the rows must not move."""
+    """[N, T]: <query n, row ids[n, t]>; ``gather`` is called in ``backward``, and the rows must not change before
+    that."""
     anchor = weight_RD.new_zeros((), requires_grad=True)
     dots: Tensor = _DotRows.apply(anchor, queries_ND, weight_RD, ids_NT, gather)  # type: ignore[no-untyped-call]
     return dots
@@ -120,7 +121,7 @@ def row_gradient(ids_E: Tensor, points_E: Tensor, values_E: Tensor, vectors_ND: 
     )
 
 
-# For some thousand entries PyTorch wakes up its threads, which takes longer than NumPy needs; much longer where other
+# For some thousand entries, PyTorch wakes up its threads, which takes longer than NumPy needs, and much longer if other
 # programs use the cores.
 
 
@@ -172,7 +173,7 @@ _BLOCK_ROWS = 1 << 16
 class RowTable:
     """One dense copy of a table, without a gradient of its own.
 
-    Within a step each row may be read through one call only, so that its gradient is whole.
+    Within a step, each row may be read through one call only, so that its gradient is complete.
     """
 
     def __init__(self, weight_RD: Tensor, *, unit_rows: bool = False) -> None:
@@ -189,7 +190,7 @@ class RowTable:
         return self.weight.shape[1]
 
     def read(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Distinct rows [U, D] that gather gradients, and where each id (any shape) is among them."""
+        """Distinct rows [U, D] that accumulate gradients, and the position of each id (any shape) among them."""
         ids_U, places = torch.unique(ids, return_inverse=True)
         return self.read_distinct(ids_U), places
 
@@ -202,7 +203,7 @@ class RowTable:
         return values_UD
 
     def sum_bags(self, ids_E: Tensor, offsets_N: Tensor, values_E: Tensor) -> Tensor:
-        """[N, D]: for each bag of ids the sum of its rows, each times its value; the rows are never copied."""
+        """[N, D]: for each bag of ids, the sum of its rows times their values; the rows are never copied."""
         return sum_bags(self.weight, ids_E, offsets_N, values_E, gather=self._gather)
 
     def dots(self, queries_ND: Tensor, ids_NT: Tensor) -> Tensor:
@@ -210,7 +211,7 @@ class RowTable:
         return dot_rows(self.weight, queries_ND, ids_NT, gather=self._gather)
 
     def take_touched(self) -> list[TouchedRows | RowEntries]:
-        """What was read, and reached by ``backward``, since the last call."""
+        """The rows read, and reached by ``backward``, since the last call."""
         touched: list[TouchedRows | RowEntries] = [
             TouchedRows(ids, leaf.grad) for ids, leaf in self._leaves if leaf.grad is not None
         ]
@@ -222,7 +223,7 @@ class RowTable:
         self._gathered.append(touched)
 
     def descend(self, touched: TouchedRows | RowEntries, rate: float) -> None:
-        """``move`` by -rate * gradient; where it can, without writing the gradient down."""
+        """``move`` by -rate * gradient; if possible, without materialising the gradient."""
         if isinstance(touched, RowEntries) and is_compiled_for(self.weight, touched.values_E, touched.vectors_ND):
             entries = (touched.points_E, touched.values_E, touched.vectors_ND)
             compiled_move(self.weight, touched.ids_U, touched.starts_U, entries, factor=-rate, unit_rows=self.unit_rows)
@@ -230,7 +231,7 @@ class RowTable:
             self.move(touched, touched.gradient_UD, -rate)
 
     def move(self, touched: TouchedRows | RowEntries, steps_UD: Tensor, factor: float) -> None:
-        """row += factor * step for the touched rows; rows of a table of unit rows are scaled back to length 1."""
+        """row += factor * step for the touched rows; rows of a table of unit rows are rescaled to length 1."""
         if not self.unit_rows:
             _add_rows(self.weight, touched.ids_U, steps_UD, factor)
             return
@@ -244,7 +245,7 @@ def _add_rows(weight_RD: Tensor, ids_U: Tensor, steps_UD: Tensor, factor: float)
     if weight_RD.device.type != "cpu":
         weight_RD.index_add_(0, ids_U, steps_UD, alpha=factor)
         return
-    # On a CPU index_add_ goes through the rows one by one; adding a coalesced sparse tensor uses every core.
+    # On a CPU, index_add_ processes rows one by one; adding a coalesced sparse tensor uses every core.
     with torch.sparse.check_sparse_tensor_invariants(False):  # type: ignore[no-untyped-call]
         steps = torch.sparse_coo_tensor(ids_U[None], steps_UD, weight_RD.shape, is_coalesced=True)
         weight_RD.add_(steps, alpha=factor)
@@ -253,7 +254,7 @@ def _add_rows(weight_RD: Tensor, ids_U: Tensor, steps_UD: Tensor, factor: float)
 def random_rows(
     num_rows: int, dim: int, *, std: float, unit_rows: bool, generator: torch.Generator, device: torch.device
 ) -> Tensor:
-    """Normal rows made in place: no second copy of a table that may fill most of the memory."""
+    """Fills normal rows in place: no second copy of a table that may take most of the memory."""
     weight = _empty_table(num_rows, dim, device)
     for start in range(0, num_rows, _BLOCK_ROWS):
         weight[start : start + _BLOCK_ROWS].normal_(0, std, generator=generator)
@@ -265,8 +266,8 @@ def random_rows(
 def _empty_table(num_rows: int, dim: int, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.empty(num_rows, dim, device=device)
-    # NumPy asks Linux for pages of 2 MiB where PyTorch takes 4 KiB: rows picked from all over a table of some GiB are
-    # then found a fifth faster.
+    # NumPy asks Linux for pages of 2 MiB, PyTorch for 4 KiB: random rows of a table of some GiB are then read a fifth
+    # faster.
     return torch.from_numpy(np.empty((num_rows, dim), np.float32))
 
 

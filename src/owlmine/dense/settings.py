@@ -1,4 +1,4 @@
-"""Every number that one dense model is trained with. Nothing is open here: ``recipe/plan.py`` has chosen."""
+"""Every number for training one dense model. Nothing is left open: ``recipe/plan.py`` has chosen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DenseSettings:
-    """One model: its form, its loss, its steps."""
+    """One model: its shape, loss and steps."""
 
     kind: str
     """``embedding`` (the paper's) or ``linear``."""
@@ -19,14 +19,14 @@ class DenseSettings:
     pool: int
     """Classes drawn for a batch."""
     pool_start: int | None
-    """Pool of the first steps, where it grows."""
+    """Pool of the first steps, if it grows."""
     shared_pool: bool
     surrogate: str
     scale: float
     learn_scale: bool
     power: float
     least_weight: float
-    """Of every negative of the pool."""
+    """Minimum weight of every negative of the pool."""
     exclude_known: bool
     epochs: float
     batch_size: int
@@ -40,5 +40,5 @@ class DenseSettings:
     patience: int
     """Epochs without a better validation P@1 after which to stop; 0: never."""
     kernels: bool
-    """Whether a GPU trains by Triton kernels where there are some."""
+    """Whether a GPU uses Triton kernels where available."""
     seed: int

@@ -1,7 +1,6 @@
 """One step of training, readable from top to bottom.
 
-All randomness of a step comes from the seed and the number of the step, so a run continues anywhere as if it had never
-stopped.
+All randomness of a step comes from the seed and the step number, so a resumed run continues as if it had never stopped.
 
 Shapes: N points, R rows of a table, U rows of a step, D dimension.
 """
@@ -26,7 +25,7 @@ from owlmine.dense.settings import DenseSettings
 
 
 class Optimizer(Protocol):
-    """Moves what has had a gradient since the last step, and forgets the gradient."""
+    """Updates everything with a gradient since the last step, and clears the gradients."""
 
     def step(self, rate: float) -> None: ...
 
@@ -70,7 +69,7 @@ class RowAdagrad:
 class DenseSGD:
     """velocity = momentum * velocity + gradient; parameter -= rate * velocity.
 
-    What ``torch.optim.SGD`` does, whose bookkeeping takes longer than moving a small matrix.
+    The same as ``torch.optim.SGD``, whose bookkeeping takes longer than updating a small matrix.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], *, momentum: float) -> None:
@@ -100,7 +99,7 @@ def row_optimizer(name: str, table: RowTable) -> Optimizer:
 
 
 def rate_factor(schedule: str, progress: float) -> float:
-    """What the step sizes are multiplied with after this share of the run (0 to 1)."""
+    """The factor on step sizes after this share of the run (0 to 1)."""
     if schedule == "linear":
         return 1.0 - progress
     if schedule == "cosine":
@@ -109,8 +108,8 @@ def rate_factor(schedule: str, progress: float) -> float:
 
 
 class TrainingStep:
-    """The model, its loss and its optimisers. Gradients are of the sum over the batch, not the mean: what one point
-    moves does not depend on how many others share its batch."""
+    """The model, its loss and its optimisers. Gradients are of the sum over the batch, not the mean: the update from
+    one point does not depend on the size of its batch."""
 
     def __init__(self, model: Retriever, settings: DenseSettings) -> None:
         self.model, self.settings = model, settings
@@ -130,7 +129,8 @@ class TrainingStep:
         return losses_N.detach().mean()
 
     def _make_optimizers(self) -> list[tuple[str, Optimizer, float]]:
-        """What moves: how its state begins its names, how it moves, and its step size before the schedule."""
+        """The updated parts: the prefix of their state names, their optimiser, and their step size before the
+        schedule."""
         encoder, settings = self.model.encoder, self.settings
         found: list[tuple[str, Optimizer, float]] = [
             ("rows.0.", row_optimizer(settings.optimiser, self.model.classes), settings.class_rate)
@@ -149,7 +149,7 @@ class TrainingStep:
             optimizer.step(rate * factor)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Everything that changes during training besides the model's tensors."""
+        """Everything that changes during training except the model's tensors."""
         state = {
             f"{prefix}{name}": tensor
             for prefix, optimizer, _ in self._optimizers
@@ -159,7 +159,7 @@ class TrainingStep:
 
     @torch.no_grad()
     def load_state_tensors(self, state: dict[str, Tensor]) -> None:
-        """Puts back what ``state_tensors`` gave."""
+        """Restores the result of ``state_tensors``."""
         own = self.state_tensors()
         for name, tensor in state.items():
             own[name].copy_(tensor)

@@ -1,4 +1,4 @@
-"""Validation points, and how well a model does on them."""
+"""Validation points, and the figures of a model on them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BLOCK_ROWS = 1024
 class ValidationPart:
     """The dev split, or points held out from train; ``train_rows`` are those left to learn from.
 
-    ``seed`` is not that of the training: models of several seeds are judged on the same points, and the members of an
-    ensemble have all left them out.
+    ``seed`` is not that of the training: models with different seeds are evaluated on the same points, and no member of
+    an ensemble trains on them.
 
-    ``block``: points of train are held out in runs of so many neighbours. Where neighbours belong together and the test
-    split does not share them, single points would have their sisters in train and be found too easily. Raises
-    ValueError where a run has more than ``_MAX_POINTS``, or nothing would be left to learn from.
+    ``block``: points of train are held out in runs of this many neighbours. If neighbours belong together and the test
+    split does not share them, single points would have siblings in train and be too easy. Raises ValueError if a run
+    has more than ``_MAX_POINTS``, or nothing is left to train on.
     """
 
     def __init__(self, data: Dataset, *, share: float, seed: int = 0, block: int = 1) -> None:
@@ -54,7 +54,7 @@ class ValidationPart:
                 yield self.split.batch(self.rows[start : start + _BLOCK_ROWS])
 
     def measure(self, model: Retriever) -> dict[str, float]:
-        """P@1, P@3 and P@5 in percent (as many as there are classes for)."""
+        """P@1, P@3 and P@5 in percent (those with enough classes)."""
         num_classes = model.shape.num_classes
         ks = cutoffs(num_classes)
         metrics = RankingMetrics(num_classes, ks=ks)
@@ -74,8 +74,8 @@ def precisions(metrics: RankingMetrics) -> dict[str, float]:
 
 
 def _chosen_blocks(num_rows: int, count: int, seed: int, *, block: int) -> Int64:
-    """Ascending row numbers in runs of ``block``, that at the end of the split perhaps shorter: as many runs as come
-    nearest to ``count`` rows, one at least (none for a count of 0), and no more than ``_MAX_POINTS`` rows."""
+    """Ascending row numbers in runs of ``block`` (the last run of the split may be shorter): as many runs as come
+    closest to ``count`` rows, at least one (none for a count of 0), and at most ``_MAX_POINTS`` rows."""
     if block == 1 or count == 0:
         return _chosen(num_rows, count, seed)
     if block > _MAX_POINTS:

@@ -20,7 +20,7 @@ _BLOCK_ROWS = 4096
 def warm_start(model: Retriever, split: Split, rows: Int64, *, between: Callable[[], None] = lambda: None) -> None:
     """Sets each class to the normalised sum of the vectors of its points; classes without points stay as they are.
 
-    The sums are gathered in the class table itself: no second copy of it. ``rows`` are the points to use;
+    The sums are accumulated in the class table itself, without a second copy. ``rows`` are the points to use;
     ``between`` is called between blocks of them and may raise to stop it.
     """
     if model.shape.kind == "linear":

@@ -27,7 +27,7 @@ from owlmine.rank.queries import check_scores, checked_k
 from owlmine.recipe.fit import fit
 from owlmine.recipe.options import TrainOptions
 
-# Parameters of the constructor that are options of the training under the same name.
+# Constructor parameters that are training options of the same name.
 _OPTION_NAMES = (
     "recipe",
     "loss",
@@ -46,12 +46,12 @@ _OPTION_NAMES = (
     "schedule",
     "device",
 )
-# What an indicator's column scores that had no training point: less than any other, and finite.
+# The score of an indicator column without a training point: lower than any other, and finite.
 _UNSEEN = float(np.finfo(np.float32).min)
 
 
 def _has_probabilities(classifier: OwlmineClassifier) -> bool:
-    """Whether training has, or will have, points to calibrate on."""
+    """Whether training has points to calibrate on."""
     if hasattr(classifier, "model_"):
         return classifier.model_.record.calibration is not None
     validation = (classifier.options or {}).get("validation")
@@ -65,10 +65,9 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         of the time; without probabilities).
     loss, top, pool, kind, dim, depth, heads, epochs, batch_size, class_rate, feature_rate, map_rate, optimiser,
         schedule, device: options of ``owlmine.TrainOptions``.
-    options: mapping of further ones, such as ``{"scale": 3.0, "neighbours": 0}``.
-    k: classes that ``predict`` gives to a point with several labels; None for the mean number of labels in training.
-    standardise: whether dense columns are brought to mean 0 and deviation 1. Sparse matrices are taken as they are.
-    random_state: seed, ``RandomState`` or None.
+    options: mapping of further ones, such as ``{"scale": 3.0, "neighbours": 0}``. k: classes that ``predict`` gives to
+    a point with several labels; None for the mean number of labels in training. standardise: whether dense columns are
+    scaled to mean 0 and deviation 1. Sparse matrices are used as they are. random_state: seed, ``RandomState`` or None.
 
     Learned: ``classes_``, ``n_features_in_``, ``model_`` (the ``owlmine.Model``), ``loss_curve_`` (mean loss per
     epoch), ``n_iter_``, ``class_count_`` (training points per class), ``k_``, ``target_kind_``.
@@ -138,7 +137,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = form.apply(matrix)
         queries = features if isinstance(features, np.ndarray) else features.to_scipy(form.num_features)
         try:
-            # As scikit-learn has it, the values of sparse columns are taken as they are, be they counts or not.
+            # As in scikit-learn, the values of sparse columns are used as they are, whether counts or not.
             data = dataset_from(queries, _with_keys(targets, classes), options=ConvertOptions(weighting="none"))
             model = Model.of(fit(data, options, name="matrices in memory"))
         except OwlmineError as error:
@@ -165,7 +164,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return sparse.csr_matrix((ones, np.sort(ids, axis=1).ravel(), offsets), shape=(len(ids), len(self.classes_)))
 
     def predict_top(self, X: Any, k: int = 5) -> NDArray[Any]:
-        """The ``k`` best classes of each point [N, k], best first; all where there are fewer."""
+        """The ``k`` best classes of each point [N, k], best first; all classes if there are fewer."""
         return self.predict_top_with_scores(X, k)[0]
 
     def predict_top_with_scores(self, X: Any, k: int = 5) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -178,8 +177,8 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Scores [N, K] of all classes, or of ``classes`` in the order given: higher is better.
 
         With two classes and one label per point it is one number per point [N], that of ``classes_[1]`` less that of
-        ``classes_[0]``, as everywhere in scikit-learn. Memory is that of the answer: with very many classes name those
-        that matter, or use ``predict_top``.
+        ``classes_[0]``, as everywhere in scikit-learn. It needs no more memory than its result: with very many classes,
+        name those you need, or use ``predict_top``.
         """
         check_is_fitted(self)
         matrix = self._matrix(X)
@@ -194,7 +193,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Probabilities [N, K]: after training with one label per point, that a class is the label, so that rows sum to
         1; with several, that a class is one of the labels.
 
-        There are some where training had points to calibrate on.
+        Only available if training had points to calibrate on.
         """
         check_is_fitted(self)
         calibration, seen = self.model_.record.calibration, np.flatnonzero(self._model_ids >= 0)
@@ -245,7 +244,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def loss_curve_(self) -> list[float]:
-        """Over the models of an ensemble it is their mean. Where a rehearsal came first, these are its losses."""
+        """For an ensemble, the mean over its models. After a rehearsal, the losses of the rehearsal."""
         losses = defaultdict(list)
         for line in self.model_.record.history:
             losses[line["epoch"]].append(line["loss"])
@@ -258,7 +257,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _settle(
         self, model: Model, form: ColumnForm, classes: NDArray[Any], target_kind: str, target_dtype: np.dtype[Any]
     ) -> None:
-        """Everything that is learned. A class of an indicator that has no training point is none of the model's."""
+        """Sets all learned attributes. An indicator column without a training point is not a class of the model."""
         self.model_, self.classes_, self.target_kind_ = model, classes, target_kind
         self._form, self._target_dtype = form, target_dtype
         numbers = {key: number for number, key in enumerate(model.classes.keys)}
@@ -273,7 +272,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         further = dict(self.options or {})
         if "seed" in further:
             raise ValueError("options has seed; wanted it as random_state")
-        if given["recipe"] == "single":  # which is not calibrated unless that is asked for
+        if given["recipe"] == "single":  # which is calibrated only on request
             further = {"validation": 0.0} | further
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         return TrainOptions.of(**given | further, seed=seed)
@@ -311,7 +310,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return ids
 
     def __getstate__(self) -> dict[str, Any]:
-        """On the CPU: a GPU may be missing elsewhere."""
+        """Pickles the model on the CPU: other machines may have no GPU."""
         state: dict[str, Any] = super().__getstate__()
         return state | {"model_": state["model_"].on(torch.device("cpu"))} if "model_" in state else state
 

@@ -1,4 +1,4 @@
-"""What goes in: columns and targets, in every form that scikit-learn's users have."""
+"""Inputs: columns and targets, in every form that scikit-learn accepts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sklearn.utils.validation import assert_all_finite, check_array, column_or_1
 from owlmine.data.formats.memory import Labels, read_labels
 from owlmine.data.rows import Int64, SparseRows, offsets_from_counts
 
-# From this share of stored entries on, a sparse matrix takes more memory than a dense one.
+# From this density on, a sparse matrix takes more memory than a dense one.
 _FULL = 0.5
 
 
 @dataclass(frozen=True)
 class ColumnForm:
-    """What happens to a matrix before the model sees it. The matrix of the training points settles it.
+    """How a matrix is prepared for the model, as determined by the training points.
 
-    Where ``mean`` is given, dense rows become ((x - mean) / scale, 1): the constant stands for the bias that the
-    encoder lacks.
+    If ``mean`` is given, dense rows become ((x - mean) / scale, 1): the constant replaces the bias that the encoder
+    lacks.
     """
 
     dense: bool
@@ -41,13 +41,13 @@ class ColumnForm:
         matrix = matrix.toarray() if sparse.issparse(matrix) else matrix
         deviation = matrix.std(axis=0, dtype=np.float64)
         mean = matrix.mean(axis=0, dtype=np.float64)
-        # Rounding leaves a constant column with a deviation of a few units in the last place.
+        # Through rounding, a constant column can have a deviation of a few units in the last place.
         constant = deviation <= 10 * np.finfo(np.float32).eps * np.abs(mean)
         return cls(True, matrix.shape[1], mean, np.where(constant, 1.0, deviation))
 
     @property
     def num_features(self) -> int:
-        """The width of what the model sees."""
+        """The number of the model's features."""
         return self.num_columns + (self.mean is not None)
 
     def apply(self, matrix: Any) -> SparseRows | NDArray[np.float32]:
@@ -59,7 +59,7 @@ class ColumnForm:
             return SparseRows(rows.indptr.astype(np.int64), rows.indices, rows.data.astype(np.float32, copy=False))
         dense_NF = matrix.toarray() if sparse.issparse(matrix) else np.asarray(matrix)
         if self.mean is None or self.scale is None:
-            return np.array(dense_NF, np.float32, order="C")  # a copy: PyTorch warns of read-only memory
+            return np.array(dense_NF, np.float32, order="C")  # a copy: PyTorch warns about read-only memory
         standard = np.ones((len(dense_NF), self.num_features), np.float32)
         standard[:, :-1] = (dense_NF - self.mean) / self.scale
         return standard
@@ -71,24 +71,24 @@ _NESTED = (list, tuple, set, frozenset, np.ndarray)
 
 @dataclass(frozen=True)
 class Targets:
-    """Labels of some points, not yet numbered. For indicators the labels are column numbers."""
+    """Labels of some points, not yet numbered. For indicators, the labels are column numbers."""
 
     kind: str
     labels: Labels
     flat: NDArray[Any]
-    """The labels of all points end to end, in one type."""
+    """The concatenated labels of all points, in one type."""
     dtype: np.dtype[Any]
-    """Of the array that was given: an indicator is predicted in the same type."""
+    """The dtype of the given array: an indicator is predicted in the same type."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def known_classes(self) -> NDArray[Any]:
-        """The classes that these targets show, in ascending order."""
+        """The classes of these targets, in ascending order."""
         return np.unique(self.flat) if self.labels.num_columns is None else np.arange(self.labels.num_columns)
 
     def label_rows(self, classes: NDArray[Any]) -> SparseRows:
-        """Labels as places in ``classes``; -1 for one that is not among them. Each counts once for a point."""
+        """Labels as positions in ``classes``; -1 for one that is not among them. Each counts once per point."""
         num_columns = self.labels.num_columns
         if num_columns is not None and num_columns != len(classes):
             raise ValueError(f"y has {num_columns} columns; wanted {len(classes)}, one for each class")
@@ -100,7 +100,7 @@ class Targets:
 
 
 def read_targets(y: Any) -> Targets:
-    """Recognises the form of ``y`` as scikit-learn does; ValueError where it is none of those that it may have."""
+    """Recognises the form of ``y`` as scikit-learn does. Raises ValueError for an unsupported one."""
     if hasattr(y, "iloc") and y.ndim == 2:
         y = y.to_numpy()
     if sparse.issparse(y):
@@ -115,7 +115,7 @@ def read_targets(y: Any) -> Targets:
     if flat.dtype.kind == "f":
         assert_all_finite(flat, input_name="y")
     with warnings.catch_warnings():
-        # That there are nearly as many classes as points is no sign of regression here.
+        # Having nearly as many classes as points is no sign of regression here.
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         found = type_of_target(flat, input_name="y")
     if found not in ("binary", "multiclass"):
@@ -124,7 +124,7 @@ def read_targets(y: Any) -> Targets:
 
 
 def places_in(classes: NDArray[Any], labels: NDArray[Any]) -> Int64:
-    """Where each label is in the ascending ``classes``, -1 where it is not."""
+    """The position of each label in the ascending ``classes``, -1 if it is not there."""
     numbers = [array.dtype.kind in "biuf" for array in (classes, labels)]
     if numbers[0] != numbers[1] and object not in (classes.dtype, labels.dtype):
         return np.full(len(labels), -1, np.int64)  # NumPy would compare 1 and "1" as strings
@@ -136,7 +136,7 @@ def places_in(classes: NDArray[Any], labels: NDArray[Any]) -> Int64:
 
 
 def class_keys(classes: NDArray[Any]) -> list[str]:
-    """What the model calls each class."""
+    """The model's key of each class."""
     return [str(label) for label in classes.tolist()]
 
 
@@ -160,7 +160,7 @@ def _is_nested(y: Any) -> bool:
 def _as_indicator(rows: list[Any]) -> NDArray[Any] | None:
     """Rows of 0 and 1 of one length, as scikit-learn reads them.
 
-    Lists of distinct labels look like this only where every point has exactly the labels 0 and 1.
+    Lists of distinct labels look like this only if every point has exactly the labels 0 and 1.
     """
     if not all(isinstance(row, list | tuple | np.ndarray) for row in rows):
         return None

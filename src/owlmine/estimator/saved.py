@@ -1,4 +1,4 @@
-"""A fitted classifier as a model folder: the same files as ``owlmine train`` writes, and what scikit-learn needs."""
+"""A fitted classifier as a model folder: the files of ``owlmine train``, plus the attributes of scikit-learn."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def save_classifier(classifier: OwlmineClassifier, path: str | PathLike[str]) ->
 
 
 def load_classifier(cls: type[Classifier], path: str | PathLike[str]) -> Classifier:
-    """A classifier that predicts as the saved one did."""
+    """A classifier that predicts like the saved one."""
     path = Path(path)
     model = load(path)
     if model.record.estimator is None:
@@ -48,7 +48,7 @@ def load_classifier(cls: type[Classifier], path: str | PathLike[str]) -> Classif
         return _classifier(cls, model, model.record.estimator)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         found = f"a classifier that cannot be read ({type(error).__name__}: {error})"
-        raise DataError(path / "config.json", found=found, wanted="an unharmed model folder") from error
+        raise DataError(path / "config.json", found=found, wanted="an intact model folder") from error
 
 
 def _classifier(cls: type[Classifier], model: Model, saved: Mapping[str, Any]) -> Classifier:
@@ -69,7 +69,7 @@ def _classifier(cls: type[Classifier], model: Model, saved: Mapping[str, Any]) -
     fits = form.num_features == shape.num_features and saved["target_kind"] in TARGET_KINDS
     fits &= ("indicator" in saved["target_kind"]) == isinstance(unseen, list)
     if not fits or {*model.classes.keys, *map(str, unseen or ())} != set(class_keys(classes)):
-        raise ValueError("its parts do not fit each other")
+        raise ValueError("its parts do not match")
     classifier._check_k(len(classes))
     classifier._settle(model, form, classes, saved["target_kind"], np.dtype(saved["target_dtype"]))
     classifier.n_features_in_ = num_columns
@@ -87,7 +87,7 @@ def _description(classifier: OwlmineClassifier) -> dict[str, Any]:
         "params": {name: _plain(value) for name, value in classifier.get_params(deep=False).items()},
         "n_features_in": classifier.n_features_in_,
         "feature_names_in": None if names is None else list(names),
-        # Only an indicator has columns without a training point.
+        # Only an indicator can have columns without a training point.
         "unseen_columns": unseen.tolist() if "indicator" in classifier.target_kind_ else None,
         "class_dtype": classifier.classes_.dtype.str,
         "target_kind": classifier.target_kind_,
@@ -98,7 +98,7 @@ def _description(classifier: OwlmineClassifier) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON has it. A ``RandomState`` has been used up and is left out."""
+    """A parameter for JSON. A ``RandomState`` has been consumed, and is left out."""
     if isinstance(value, np.random.RandomState):
         return None
     if isinstance(value, dict):
@@ -118,12 +118,12 @@ def _classes(keys: list[str], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _use(form: ColumnForm) -> str:
-    """What the card says besides that of any model."""
-    lines = ["", "It was made by `OwlmineClassifier`, which opens it with what scikit-learn needs:", ""]
+    """The additional text of the model card."""
+    lines = ["", "It was made by `OwlmineClassifier`, which opens it as a scikit-learn estimator:", ""]
     if form.mean is not None:
         lines[1] = (
             "Columns are standardised first and a constant 1 is added (`mean` and `scale` in `config.json`)."
-            " `owlmine.load` expects them so prepared; `OwlmineClassifier`, which made the model, does it by itself:"
+            " `owlmine.load` expects columns in this form; `OwlmineClassifier`, which made the model, does this itself:"
         )
     code = 'from owlmine import OwlmineClassifier\n\nclassifier = OwlmineClassifier.load("this folder")'
     return "\n".join([*lines, f"```python\n{code}\nclassifier.predict_top(X, k=5)\n```", ""])

@@ -21,18 +21,18 @@ from owlmine.rank.probabilities import Calibration
 
 Float64 = NDArray[np.float64]
 
-# Points at once, and the numbers of a block where each point has many.
+# Points per block, and numbers per block if each point has many.
 _BLOCK_ROWS = 1024
 _BLOCK_NUMBERS = 1 << 22
-# Of the search for a shift: halving bounds gets there too.
+# Newton steps of the search for a shift: bisection gets there too.
 _MAX_STEPS, _EXCESS = 100, 1e-13
 
 
 def scores_of(model: Predictor, features: Features, class_ids: Int64) -> Float64:
     """[N, K] final scores of these classes, in the order given.
 
-    Without judges they are computed in double precision, so that those of a query do not depend on the queries beside
-    it. With judges every class asked for is judged, on a shortlist or not.
+    Without judges they are computed in double precision, so that the scores of a query do not depend on the other
+    queries. With judges, every requested class is scored by them, on a shortlist or not.
     """
     wide = model.dense.shape.num_features if model.dense.shape.kind == "linear" else 1
     scores_NK = np.empty((len(features), len(class_ids)))
@@ -45,7 +45,7 @@ def scores_of(model: Predictor, features: Features, class_ids: Int64) -> Float64
 
 
 def marginal_probabilities(calibration: Calibration, scores_NK: Float64) -> Float64:
-    """[N, K] how probable each class is as one of several labels. ``scores_NK`` are those of all classes."""
+    """[N, K] the probability that each class is one of several labels. ``scores_NK`` are those of all classes."""
     probabilities_NK = np.empty(scores_NK.shape)
     for block in _blocks(*scores_NK.shape):
         best_NT = -np.partition(-scores_NK[block], range(calibration.depth), axis=1)[:, : calibration.depth]
@@ -54,11 +54,11 @@ def marginal_probabilities(calibration: Calibration, scores_NK: Float64) -> Floa
 
 
 def exclusive_probabilities(calibration: Calibration, scores_NK: Float64) -> Float64:
-    """[N, K] how probable each class is as the only label: rows sum to 1. ``scores_NK`` are those of all classes.
+    """[N, K] the probability that each class is the only label: rows sum to 1. ``scores_NK`` are those of all classes.
 
-    In the calibration the log-odds of a class are score · s - place · ln r, and a part that all classes of a query
-    share. That part says how many labels to expect; here it is known that there is one, so it is settled by the sum of
-    1 instead. Places count beyond the ``depth`` of the calibration, and its knots are left out.
+    In the calibration, the log-odds of a class are score · s - place · ln r, plus a term that all classes of a query
+    share. That term says how many labels to expect; here there is exactly one, so it follows from the sum of 1 instead.
+    Places count beyond the ``depth`` of the calibration, and its knots are left out.
     """
     probabilities_NK = np.empty(scores_NK.shape)
     for block in _blocks(*scores_NK.shape):
@@ -72,7 +72,7 @@ def _summing_to_one(log_odds_NK: Float64) -> Float64:
     """sigmoid(log_odds + shift), with a shift for each row, by Newton's method between bounds; 2 classes or more."""
     best_N2 = -np.partition(-log_odds_NK, 1, axis=1)[:, :2]
     low_N = -best_N2[:, 0] - np.log(log_odds_NK.shape[1])  # no term exceeds 1 / K
-    shift_N = high_N = -best_N2[:, 1]  # two terms are a half or more
+    shift_N = high_N = -best_N2[:, 1]  # two terms are at least a half
     for _ in range(_MAX_STEPS):
         terms_NK = expit(log_odds_NK + shift_N[:, None])
         excess_N = terms_NK.sum(axis=1) - 1
@@ -87,7 +87,7 @@ def _summing_to_one(log_odds_NK: Float64) -> Float64:
 
 
 def _places(scores_NK: Float64) -> Int64:
-    """1 for the best of a row; equal scores share the better place."""
+    """1 for the best of a row; ties share the better place."""
     order_NK = np.argsort(-scores_NK, axis=1, kind="stable")
     falling_NK = np.take_along_axis(scores_NK, order_NK, axis=1)
     is_new_NK = np.ones(scores_NK.shape, np.bool_)
@@ -115,7 +115,7 @@ def _judged_scores(model: Predictor, features: Features, class_ids: Int64) -> ND
 
 @torch.no_grad()
 def _exact_scores(model: Retriever, queries: Features, class_ids: Int64) -> Float64:
-    """Only the rows in use are widened: neither table is copied whole, unless all of it is asked for."""
+    """Converts only the rows in use: neither table is copied as a whole, unless all of it is needed."""
     encoder, batch = model.encoder, query_batch(queries, model.device)
     if isinstance(batch, SparseBatch):
         ids_U, places_E = batch.ids_E, batch.ids_E

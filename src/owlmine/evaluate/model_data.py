@@ -1,4 +1,4 @@
-"""Labelled data in a model's own terms: its vocabulary, its weighting, its class ids.
+"""Labelled data with a model's own vocabulary, weighting and class ids.
 
 A store is used as it is. Files are read with the vocabulary and weighting that the model has, so that it can be
 evaluated on any labelled file, whatever options its training data was converted with.
@@ -41,7 +41,7 @@ _DEFAULT_SPLIT = "test"
 class ReadOptions(ExampleOptions):
     """How files to evaluate a model on are read."""
 
-    keep_empty: bool = option(False, "Keep points that have no known label or feature, and count them as 0.")
+    keep_empty: bool = option(False, "Keep points without a known label or feature, and count them as 0.")
 
 
 def open_for_model(
@@ -56,7 +56,7 @@ def open_for_model(
     """A store whose features and classes are the model's, and the name of the split to evaluate on.
 
     ``data`` is a store, a file, a folder of files, or ``sample``. One split of files is written below ``scratch`` as a
-    store, which is of no use afterwards. ``split`` is ``test`` by default; a single file is its own split.
+    temporary store. ``split`` is ``test`` by default; a single file is its own split.
     """
     path = sample_folder() if str(data) == SAMPLE else Path(data)
     if is_store(path):
@@ -108,9 +108,9 @@ def _meta(points: _Points, source: Source, written: WrittenSplit) -> dict[str, A
 
 
 def split_from(predictor: Predictor, X: Any, Y: Any) -> Split:
-    """Points in memory, read as a file of them would be: queries as ``predict`` takes them, labels as ``fit`` does.
+    """Points in memory, read like those of a file: queries as for ``predict``, labels as for ``fit``.
 
-    Labels that the model does not have are dropped, and points that are left without a label or a known word.
+    Labels that the model does not have are dropped, and so are points left without a label or a known word.
     """
     if predictor.takes == "sparse vectors":
         rows = as_sparse(X, num_features=predictor.dense.shape.num_features)
@@ -124,18 +124,18 @@ def split_from(predictor: Predictor, X: Any, Y: Any) -> Split:
 
 
 class _Points:
-    """Points of one reader, on their way into a split in the model's terms."""
+    """Points of one reader, converted to the model's features and classes."""
 
     def __init__(
         self, predictor: Predictor, reader: PointReader, name: str, *, shift: int = 0, keep_empty: bool = False
     ) -> None:
-        """``shift`` is taken off every feature number."""
+        """``shift`` is subtracted from every feature number."""
         self.name, self.keep_empty = name, keep_empty
         self.classes, self.plan = ClassIndex(predictor.classes.keys), _plan(predictor, shift)
         self._features, self._reader = predictor.features, reader
 
     def write(self, writer: DatasetWriter, progress: Progress) -> WrittenSplit:
-        """Raises DataError where features or labels do not fit the model."""
+        """Raises DataError if features or labels do not match the model."""
         dense_width = self._reader.num_features if self._reader.kind == "dense" else None
         raw = RawSplit(self.name, writer, dense_width=dense_width)
         try:
@@ -150,7 +150,7 @@ class _Points:
 
 
 def _plan(predictor: Predictor, shift: int) -> FeaturePlan:
-    """What the conversion of the training data did to a row."""
+    """Treats a row as the conversion of the training data did."""
     shape, features = predictor.dense.shape, predictor.features
     if shape.dense:
         return FeaturePlan("dense", shape.num_features, features.weighting)

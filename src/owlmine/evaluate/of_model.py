@@ -1,4 +1,4 @@
-"""The figures of a model on a split: exact answers in blocks, metrics gathered on the way.
+"""The figures of a model on a split: exact answers in blocks, with metrics accumulated on the way.
 
 Shapes: N rows of a block, K classes, k answers.
 """
@@ -29,10 +29,10 @@ from owlmine.rank.predictor import Lift, Predictions, Predictor
 from owlmine.rank.words import ClassWords
 
 DEFAULT_KS = (1, 3, 5, 10)
-# Places whose probabilities are compared with what was right: those that people look at.
+# The places whose probabilities are checked: those that people look at.
 CALIBRATED_PLACES = 5
 _BLOCK_ROWS = 1024
-# Below these the formula of propensities makes no sense (ln N - 1 < 0).
+# With fewer points, the propensity formula is undefined (ln N - 1 < 0).
 _LEAST_POINTS = 3
 
 Hits = tuple[NDArray[np.float32], NDArray[np.bool_]]
@@ -41,7 +41,7 @@ Hits = tuple[NDArray[np.float32], NDArray[np.bool_]]
 
 @dataclass(frozen=True)
 class BinSize:
-    """How many classes a bin has, and how many labels of the split are theirs."""
+    """The number of classes in a bin, and of their labels in the split."""
 
     classes: int
     labels: int
@@ -49,11 +49,11 @@ class BinSize:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How well the probabilities of each point's first ``places`` classes agree with what was right."""
+    """How well the probabilities of each point's first ``places`` classes agree with the outcomes."""
 
     places: int
     error: float
-    """Expected calibration error, in percent points."""
+    """Expected calibration error, in percentage points."""
     bins: list[ReliabilityBin]
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,9 +77,9 @@ class Evaluation:
     bins: dict[str, BinSize]
     cuts: FrequencyCuts
     constants: PropensityConstants | None
-    """None where the model saw too few points for propensities; then there is no PSP and no PSnDCG."""
+    """None if the model has too few training points for propensities; then there is no PSP and no PSnDCG."""
     reliability: Reliability | None = None
-    """None where the model has no calibration."""
+    """None if the model has no calibration."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; a figure that is NaN is None."""
@@ -105,14 +105,13 @@ def evaluate_model(
     tail: float = 0.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Measures ``predictor`` on every point of a split of a dataset that fits it (``Predictor.check_fits``).
+    """Evaluates ``predictor`` on every point of a split of a matching dataset (``Predictor.check_fits``).
 
-    ks: cut-offs; by default those of 1, 3, 5 and 10 that do not exceed the number of classes.
-    constants: A and B of propensities; by default those that were settled in training.
-    tail: lifts rare classes before anything is measured, as in ``Predictor.predict``.
-    progress: called with the points done so far and all of them.
+    ks: cut-offs; by default those of 1, 3, 5 and 10 that do not exceed the number of classes. constants: A and B of
+    propensities; by default those fixed at training. tail: lifts rare classes before anything is measured, as in
+    ``Predictor.predict``. progress: called with the number of points done and the total.
 
-    Filter pairs of the split leave labels and ranked lists. Points without labels count as 0.
+    Filter pairs of the split are removed from labels and ranked lists. Points without labels count as 0.
     """
     classes = predictor.classes
     num_classes = len(classes)
@@ -152,7 +151,7 @@ def evaluate_model(
 
 
 def _hits(answers: Predictions, batch: Batch, pairs: FilterPairs | None, *, places: int, num_classes: int) -> Hits:
-    """Of the first ``places`` answers of each query that has features: nothing is predicted for one without."""
+    """Of the first ``places`` answers of each query with features; queries without features have no predictions."""
     ids_Nk, probabilities_Nk = answers.ids_Nk, answers.probabilities_Nk
     assert probabilities_Nk is not None
     if isinstance(batch.queries, SparseRows):
@@ -189,7 +188,7 @@ def _propensities(
 
 
 def _most_pairs(pairs: FilterPairs | None) -> int:
-    """The largest number of pairs that one row has: so many places may close up."""
+    """The largest number of pairs in one row: at most this many places are removed."""
     return 0 if pairs is None or not len(pairs) else int(np.bincount(pairs.rows).max())
 
 

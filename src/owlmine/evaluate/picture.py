@@ -1,5 +1,5 @@
-"""An evaluation as a picture: quality by k, precision by kind of class, recall of head, torso and tail; and, where the
-model gives probabilities, how often they were right."""
+"""An evaluation as a picture: quality by k, precision by kind of class, recall of head, torso and tail; and a
+reliability diagram if the model has probabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINES = {"P": "#1f4e79", "R": "#b3541e", "nDCG": "#4f9d8f", "PSP": "#7b5ea7", "
 
 
 def plot_evaluation(evaluation: Evaluation, path: str | Path, *, title: str) -> None:
-    """Draws the panels into a file. Its ending sets the format (png, pdf, svg)."""
+    """Draws the panels into a file. Its extension gives the format (png, pdf, svg)."""
     from matplotlib.figure import Figure
 
     reliability = evaluation.reliability
@@ -43,11 +43,11 @@ def _draw_quality(axes: Axes, evaluation: Evaluation) -> None:
     for name, color in _LINES.items():
         values = [evaluation.figures.get(f"{name}@{k}", math.nan) for k in evaluation.ks]
         if not all(map(math.isnan, values)):
-            # PSP and PSnDCG lie close together: the dashes of one let the other be seen.
+            # PSP and PSnDCG lie close together: with one dashed, both are visible.
             style = "o--" if name == "PSnDCG" else "o-"
             axes.plot(places, values, style, color=color, label=name, linewidth=2, markersize=5)
     axes.set(title="Quality by k", ylabel="percent", ylim=(0, None))
-    # Room above the lines, so that the legend hides none of them.
+    # Space above the lines, so that the legend does not cover them.
     axes.set_ylim(top=axes.get_ylim()[1] * 1.22)
     axes.legend(frameon=False, fontsize=9, ncols=3, loc="upper center")
 
@@ -98,7 +98,7 @@ def _draw_reliability(axes: Axes, reliability: Reliability) -> None:
         label=f"about {sorted(one.count for one in bins)[len(bins) // 2]:,} predictions each",
     )
     axes.set(
-        title=f"Probabilities: {reliability.error:.1f} points off, top {reliability.places}",
+        title=f"Probabilities: off by {reliability.error:.1f} points, top {reliability.places}",
         xlabel="mean predicted probability, percent",
         ylabel="right, percent",
         xlim=(0, 100),

@@ -20,24 +20,24 @@ from owlmine.exchange.queries import QueryBlock
 from owlmine.files import check_new_file, whole_file
 from owlmine.rank.predictor import Lift, Prediction, Predictor
 
-# Answers are Python objects, so only those of one block are in memory: of this many queries, or of fewer where they
-# would have more answers than this (some 100 MiB).
+# Answers are Python objects, so only those of one block are in memory: of this many queries, or of fewer if they would
+# have more answers than this (some 100 MiB).
 _BLOCK_ROWS = 1024
 _BLOCK_ANSWERS = 1 << 18
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The best classes of one query, best first; none where none is probable enough, or ``known`` is false."""
+    """The best classes of one query, best first; empty if none is probable enough, or ``known`` is false."""
 
     number: int
-    """Of the query, from 0."""
+    """The number of the query, from 0."""
     id: Any
-    """The query's id in its table; None where there is no such column."""
+    """The query's id in its table; None if there is no such column."""
     text: str | None
     classes: list[Prediction]
     known: bool = True
-    """Whether the query holds a feature that the model knows."""
+    """Whether the query has a feature that the model knows."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ def answer(
     at_least: float = 0.0,
     tail: float = 0.0,
 ) -> Iterator[AnswerBlock]:
-    """The ``k`` best classes of every query, of all classes or of those in ``among``.
+    """The ``k`` best classes of every query, among all classes or those in ``among``.
 
-    Classes of a probability below ``at_least`` are left out. ``tail`` lifts rare classes: 0 is best for P@k, 1 for
+    Classes with a probability below ``at_least`` are left out. ``tail`` lifts rare classes: 0 is best for P@k, 1 for
     PSP@k. Both need a model with probabilities.
     """
     lift = Lift(tail)
@@ -99,7 +99,7 @@ def _probable(classes: list[Prediction], at_least: float) -> list[Prediction]:
 
 
 def _known(features: SparseRows | NDArray[Any]) -> list[bool]:
-    """The vector of a query without features is 0, and so are all its scores: any choice would be arbitrary."""
+    """The vector of a query without features is 0, and so are all its scores: any ranking would be arbitrary."""
     if isinstance(features, SparseRows):
         return [count > 0 for count in features.counts.tolist()]
     return [True] * len(features)
@@ -125,7 +125,8 @@ def _as_json(answer: Answer) -> dict[str, Any]:
 def csv_lines(answers: Sequence[Answer], *, probabilities: bool = False) -> str:
     """A line per query and class, with a header before the very first query.
 
-    ``probabilities``: whether there is a column for them. The answers do not show that where the first have no classes.
+    ``probabilities``: whether there is a column for them. The answers alone do not show this if the first have no
+    classes.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -141,18 +142,18 @@ def csv_lines(answers: Sequence[Answer], *, probabilities: bool = False) -> str:
 
 
 def shown_score(score: float) -> float:
-    """Without digits that float32 does not have."""
+    """Rounds to the precision of float32."""
     return float(f"{score:.7g}")
 
 
 def shown_probability(probability: float) -> float:
-    """With as many digits as a fitted one can deserve."""
+    """Rounds to the digits that are meaningful for a fitted probability."""
     return float(f"{probability:.4g}")
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[str]]:
-    """A text file that appears when everything has been written, whole, or not at all; it must not exist."""
+    """A new text file, written whole or not at all."""
     check_new_file(path)
     try:
         with whole_file(path, replace=False) as file:

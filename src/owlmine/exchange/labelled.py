@@ -1,4 +1,4 @@
-"""Labelled data in a model's own terms, from files, a store or memory; and files with names of classes."""
+"""Labelled data with a model's own features and classes, from files, a store or memory; and files with class names."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ _KINDS = {"text": "text", "sparse": "sparse vectors", "dense": "dense vectors"}
 
 @dataclass(frozen=True)
 class ExampleOptions:
-    """How labelled files are read. How text and counts become features, the model knows."""
+    """How labelled files are read. The model itself knows how text and counts become features."""
 
     format: str = option("auto", f"Format of the files: {', '.join(FORMATS)}.")
-    text_column: str | None = option(None, "Tables: the column with the text, or several joined, separated by commas.")
+    text_column: str | None = option(
+        None, "Tables: the column with the text; several columns, separated by commas, are joined."
+    )
     label_column: str | None = option(None, "Tables: the column with the labels.")
-    label_separator: str = option(";", "Tables: what separates the labels inside a cell of text.")
-    split_column: int = option(0, "Split-index files: which column (from 0) lists the split.")
+    label_separator: str = option(";", "Tables: the separator between labels in a text cell.")
+    split_column: int = option(0, "Split-index files: the column with the split, counted from 0.")
     first_feature: str = option("auto", "svmlight: the number of the first feature (auto: as in training).")
 
     def __post_init__(self) -> None:
@@ -52,7 +54,7 @@ class ExampleOptions:
 
 @dataclass(frozen=True)
 class LabelledData:
-    """Points with labels, a block at a time."""
+    """Points with labels, one block at a time."""
 
     blocks: Iterator[Block]
     """Queries as the model's features, and keys of classes that the model may not have."""
@@ -63,7 +65,7 @@ class LabelledData:
 def open_labelled(
     predictor: Predictor, path: Path, *, options: ExampleOptions | None = None, split: str | None = None
 ) -> LabelledData:
-    """The points of a file, or of a split (``train`` by default) of a folder of files or of a store."""
+    """The points of a file, or of a split (``train`` by default) of a folder or store."""
     if not is_store(path):
         return LabelledData(_file_blocks(predictor, path, options or ExampleOptions(), split), {})
     if options not in (None, ExampleOptions()):
@@ -101,7 +103,7 @@ def labelled_in_memory(predictor: Predictor, X: Any, Y: Any) -> LabelledData:
 
 
 def memory_reader(predictor: Predictor, X: Any, Y: Any) -> MemoryReader:
-    """Points in memory, read as those of a file are. DataError where they do not fit the model."""
+    """Points in memory, read like those of a file. Raises DataError if they do not match the model."""
     if predictor.takes == "sparse vectors":
         num_features = predictor.dense.shape.num_features
         rows = as_sparse(X, num_features=num_features)
@@ -132,13 +134,13 @@ def open_source(path: Path, options: ExampleOptions) -> Source:
 
 
 def check_reader(predictor: Predictor, reader: PointReader) -> None:
-    """DataError unless the points are of the kind and width that the model takes."""
+    """Raises DataError unless the points have the kind and width that the model takes."""
     check_kind(reader.source, _KINDS[reader.kind], predictor)
     check_width(reader.source, reader.num_features, predictor)
 
 
 def number_of_first_feature(predictor: Predictor, source: Source, reader: PointReader, options: ExampleOptions) -> int:
-    """0 unless the points are sparse vectors of svmlight files, whose features may begin with 1."""
+    """0, except for sparse vectors from svmlight files, whose features may start at 1."""
     if reader.kind != "sparse" or reader.num_features is not None:
         return 0
     return first_feature(source.splits.values(), options.first_feature, predictor.features.weighting)

@@ -1,4 +1,4 @@
-"""Queries without labels, from whatever holds them: lines of text, tables, vectors, a store, standard input."""
+"""Queries without labels, from any source: lines of text, tables, vectors, a store, standard input."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ STANDARD_INPUT = "standard input"
 _TABLES = ("jsonl", "csv", "tsv", "parquet")
 _TAKES = {"text": "text", **dict.fromkeys(_TABLES, "text"), "npy": "dense vectors"}
 _TAKES |= dict.fromkeys(("npz", "xmc", "svmlight"), "sparse vectors")
-# What can be read once, line by line, while it arrives.
+# Formats that can be read once, line by line, as they arrive.
 _ARRIVING = ("text", "jsonl", "csv", "tsv", "svmlight")
 QUERY_FORMATS = ("auto", *_TAKES)
 _SUFFIXES = {"json": "jsonl", "ndjson": "jsonl", "svm": "svmlight", "libsvm": "svmlight"}
 _SUFFIXES |= {name: name for name in _TAKES if name not in ("text", "xmc")}
 # The first bytes of a file of sparse vectors: two or three numbers, then a line with number:value in it.
 _SPARSE_TEXT = re.compile(rb"\d+[ \t]+\d+([ \t]+\d+)?[ \t]*\r?\n[\d, \t]*\d+:[-+.\deE]")
-# A block has no more rows than these, and ends where its texts have so many characters.
+# A block has at most this many rows, and ends when its texts have this many characters.
 _BLOCK_ROWS, _BLOCK_CHARS = 1024, 1 << 22
 
 
@@ -46,8 +46,10 @@ class QueryOptions:
     """How files of queries are read."""
 
     input_format: str = option("auto", f"Format of INPUT: {', '.join(QUERY_FORMATS)}.")
-    text_column: str | None = option(None, "Tables: the column with the text, or several joined, separated by commas.")
-    id_column: str = option(DEFAULT_ID, "Tables: the column to copy into the answers, where there is one.")
+    text_column: str | None = option(
+        None, "Tables: the column with the text; several columns, separated by commas, are joined."
+    )
+    id_column: str = option(DEFAULT_ID, "Tables: the column to copy into the answers, if there is one.")
     first_feature: str = option("auto", "svmlight: the number of the first feature (auto: as in training).")
 
     def __post_init__(self) -> None:
@@ -106,9 +108,9 @@ def open_queries(
 def standard_input(
     predictor: Predictor, stream: BinaryIO, *, options: QueryOptions | None = None
 ) -> Iterator[QueryBlock]:
-    """Queries in blocks of what has arrived, so that a line that somebody types is answered at once.
+    """Queries in blocks of what has arrived, so that a typed line is answered at once.
 
-    ``input_format`` auto means a text per line: the format of what has not arrived cannot be recognised.
+    ``input_format`` auto means one text per line: the format of input that has not arrived yet cannot be detected.
     """
     options = options or QueryOptions()
     name = "text" if options.input_format == "auto" else options.input_format
@@ -146,7 +148,7 @@ def check_kind(source: object, found: str, predictor: Predictor) -> None:
 
 
 def check_width(source: object, num_features: int | None, predictor: Predictor) -> None:
-    """``num_features``: None where the source does not say."""
+    """``num_features``: None if the source does not state it."""
     wanted = predictor.dense.shape.num_features
     if num_features not in (None, wanted):
         raise DataError(source, found=f"{num_features:,} features", wanted=f"{wanted:,}, as the model was trained with")
@@ -157,7 +159,7 @@ def _table_blocks(source: LineSource, name: str, options: QueryOptions) -> Itera
 
     Rows that are still arriving come in blocks of those that are there.
     """
-    # The readers look for the id in place of the labels, which queries do not have.
+    # The readers look for the id instead of the labels, which queries do not have.
     columns = tables.Columns(options.text_column, options.id_column)
     if name in ("csv", "tsv"):
         table = tables.delimited(source, columns, "," if name == "csv" else "\t")
@@ -223,7 +225,7 @@ def first_feature(readers: Iterable[PointReader], choice: str, weighting: dict[s
 
 
 def _format_of(path: Path, predictor: Predictor) -> str:
-    """By the file's name. Where that may hold text or vectors: by its content, and by what the model takes."""
+    """Detected by the file's name; if that allows text or vectors, by its content and by what the model takes."""
     suffix = plain_name(path).rpartition(".")[2].lower()
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
@@ -271,7 +273,7 @@ def _points(reader: LabelledReader | SvmlightReader, *, shift: int) -> Iterator[
 def _shifted(
     reader: LabelledReader | SvmlightReader, rows: Queries, shift: int, *, without: NDArray[np.int64]
 ) -> SparseRows:
-    """Without the rows ``without``."""
+    """The queries except the rows ``without``."""
     assert isinstance(rows, SparseRows)
     return shifted(rows, shift, reader.path).take(np.delete(np.arange(len(rows)), without))
 

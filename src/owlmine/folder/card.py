@@ -1,4 +1,4 @@
-"""The README of a model folder: data, recipe, figures. Made from the model alone."""
+"""The README of a model folder: data, recipe, figures. Generated from the model alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _USE = 'model = owlmine.load("this folder")\nmodel.predict(queries, k=5)'
 
 
 def model_card(predictor: Predictor) -> str:
-    """What somebody who finds this folder wants to know."""
+    """The text of the card."""
     shape, record = predictor.dense.shape, predictor.record
     lines = [
         f"# A model that retrieves among {shape.num_classes:,} classes",
@@ -57,18 +57,18 @@ def _changed(options: Mapping[str, Any]) -> str:
 
 
 def _figures(record: Record) -> list[str]:
-    """A table of epochs for one model; of models, and the whole, for an ensemble or a re-ranked model."""
+    """A table of epochs for one model; of its members and the complete model, for an ensemble or with judges."""
     names = list(record.figures)
     if not names:
         return []
     last = {line["model"]: line for line in record.history}
-    # The whole ranks as its only model does: a line per epoch says more.
+    # The complete model ranks like its only member: a line per epoch says more.
     if len(last) == 1 and record.rehearsal is None and not record.plan.get("judges", {}).get("shortlist"):
         table = _table(("epoch", "loss", *names), [_epoch(line, names) for line in record.history])
         return [*table, "", "Precision in percent, on validation points that training did not see.", "", *_best(record)]
     best = {line["model"]: line for line in record.history if line.get("best")}
     rows = [_member(number, best.get(number, line), line, names) for number, line in last.items()]
-    rows.append(["the whole", *_percent(record.figures, names)])
+    rows.append(["complete model", *_percent(record.figures, names)])
     return [*_table(("", *names), rows), "", _judged_on(record), ""]
 
 
@@ -90,7 +90,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _best(record: Record) -> list[str]:
-    """Which epoch's weights the model has, where it need not be the last. The best ones may have been lost."""
+    """The epoch whose weights the model has, if that may not be the last. The best ones may have been lost."""
     own = [line for line in record.history if line.get("best")]
     if not own:
         return []
@@ -102,13 +102,13 @@ def _judged_on(record: Record) -> str:
     if record.rehearsal is None:
         return "Precision in percent, on validation points that training did not see."
     return (
-        f"Precision in percent, of a rehearsal: the same recipe trained without {record.rehearsal:.0%} of the training"
-        " points and judged on these. This model has learned from all points."
+        f"Precision in percent, from a rehearsal: the same recipe trained without {record.rehearsal:.0%} of the"
+        " training points and evaluated on them. This model was trained on all points."
     )
 
 
 def _addition(entry: Mapping[str, Any]) -> str:
-    recall = f" Left out one by one, {entry['R@5']:.1f} % are found among the first five." if "R@5" in entry else ""
+    recall = f" Of the left-out examples, {entry['R@5']:.1f} % are found in the top five." if "R@5" in entry else ""
     return (
         f"{entry['classes']:,} classes were added without training, from {entry['examples']:,} examples and"
         f" {entry['names']:,} names.{recall}"

@@ -1,18 +1,21 @@
-"""The model on disk: ``config.json``, safetensors files for weights, classes, features and judges, and a card.
+"""The model on disk: ``config.json``, safetensors files for weights, classes, features and judges, a card, and an index
+where there is one.
 
-``config.json`` is written last: a folder without it holds no finished model. It has checksums of itself and of the
-other files, and nothing is loaded before they fit. There is no pickle in it: loading never runs code. Tensors are
-memory-mapped.
+``config.json`` is written last: a folder without it has no finished model. It has checksums of itself and of the other
+files, and nothing is loaded before they are verified. There is no pickle in the folder: loading never runs code.
+Tensors are memory-mapped.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -21,10 +24,11 @@ from torch import Tensor
 from owlmine.data.store import meta_checksum
 from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.errors import DataError, OwlmineError
-from owlmine.files import KnownChecksums, sha256_of, write_text
+from owlmine.files import KnownChecksums, sha256_of, whole_file, write_text
 from owlmine.folder.card import model_card
 from owlmine.folder.tensor_files import write_tensors
 from owlmine.folder.words import class_tensors, class_words, feature_tensors, feature_words
+from owlmine.index.approximate import ApproximateIndex, check_version, faiss_module
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.ranker import Ranker
 from owlmine.rank.record import Record
@@ -33,7 +37,8 @@ from owlmine.version import __version__
 FORMAT_NAME = "owlmine-model"
 FORMAT_VERSION = 2
 _FILES = ("weights", "classes", "features", "ranker")
-_FIELDS = {"format", "version", "written_by", "shape", "num_points", "weighting", "ranker", "record"}
+_INDEX = "index.faiss"
+_FIELDS = {"format", "version", "written_by", "shape", "num_points", "weighting", "ranker", "index", "record"}
 
 
 def save_model(folder: Path, predictor: Predictor, card: str | None = None) -> None:
@@ -55,40 +60,76 @@ def save_model(folder: Path, predictor: Predictor, card: str | None = None) -> N
         "num_points": predictor.classes.num_points,
         "weighting": predictor.features.weighting,
         "ranker": predictor.ranker.to_dict(),
+        "index": None if predictor.index is None else predictor.index.to_dict(),
         "record": predictor.record.to_dict(),
     }
     try:
         for name, tensors in parts.items():
             write_tensors(folder / f"{name}.safetensors", tensors)
-        config["sha256"] = {name: sha256_of(folder / f"{name}.safetensors") for name in parts}
-        config["checksum"] = meta_checksum(config)
+        if predictor.index is not None:
+            _write_index(folder, predictor.index)
+        config["sha256"] = {name: sha256_of(folder / file) for name, file in _files_of(config).items()}
         write_text(folder / "README.md", model_card(predictor) if card is None else card)
-        write_text(folder / "config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n")
+        _write_config(folder, config)
     except OSError as error:
         raise OwlmineError(f"{folder}: the model cannot be written: {error}") from error
 
 
-def load_model(path: str | Path, *, device: str | torch.device = "cpu") -> Predictor:
+def save_index(path: Path, index: ApproximateIndex, figures: Mapping[str, float]) -> None:
+    """Gives the model in a folder an index, instead of the one that it may have. ``figures``: how good it is.
+
+    A process killed between the two writes leaves a model that is refused for its index, and can be searched exactly.
+    """
+    config = _read_config(_config_file(path))
+    config["index"] = index.to_dict() | {"figures": dict(figures)}
+    try:
+        _write_index(path, index)
+        config["sha256"] = config["sha256"] | {"index": sha256_of(path / _INDEX)}
+        _write_config(path, config)
+    except OSError as error:
+        raise OwlmineError(f"{path}: the index cannot be written: {error}") from error
+
+
+def _write_index(folder: Path, index: ApproximateIndex) -> None:
+    with whole_file(folder / _INDEX) as file:
+        file.write(index.to_bytes().data)
+
+
+def _write_config(folder: Path, config: dict[str, Any]) -> None:
+    config.pop("checksum", None)
+    config["checksum"] = meta_checksum(config)
+    write_text(folder / "config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n")
+
+
+def _files_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """The files that answers depend on, by the names of their checksums."""
+    files = {name: f"{name}.safetensors" for name in _FILES}
+    return files if config.get("index") is None else files | {"index": _INDEX}
+
+
+def load_model(path: str | Path, *, device: str | torch.device = "cpu", exact: bool = False) -> Predictor:
     """Opens a model folder. Loading never runs code from it.
 
     Files are read once against their checksums; the outcome is remembered for as long as they stay untouched.
+    ``exact``: without its index, which is not read.
     """
     path = Path(path)
     config = _read_config(_config_file(path))
-    for damage in _damage(path, config, KnownChecksums().of):
+    for damage in _damage(path, config, KnownChecksums().of, exact=exact):
         raise damage
-    return _assembled(path, config, torch.device(device))
+    return _assembled(path, config, torch.device(device), exact=exact)
 
 
 def verify_model(path: str | Path) -> list[DataError]:
-    """What is damaged: every file is read, whatever is remembered of it. Raises DataError where there is no model."""
+    """The damaged files: every file is read, even if its checksum is remembered. Raises DataError if there is no
+    model."""
     path = Path(path)
     file = _config_file(path)
     try:
         config = _read_config(file)
         found = list(_damage(path, config, sha256_of))
         if not found:
-            _assembled(path, config, torch.device("cpu"))
+            _assembled(path, config, torch.device("cpu"), exact=False)
     except DataError as error:
         return [error]
     return found
@@ -96,12 +137,13 @@ def verify_model(path: str | Path) -> list[DataError]:
 
 def files_of_model(path: str | Path) -> list[Path]:
     """The files that answers depend on."""
-    path = Path(path)
-    return [_config_file(path), *(path / f"{name}.safetensors" for name in _FILES)]
+    file = _config_file(Path(path))
+    return [file, *(file.with_name(name) for name in _files_of(_read_config(file)).values())]
 
 
-def _assembled(path: Path, config: dict[str, Any], device: torch.device) -> Predictor:
-    """The model out of files whose checksums fit. They may still hold anything: checksums can be made anew."""
+def _assembled(path: Path, config: dict[str, Any], device: torch.device, *, exact: bool) -> Predictor:
+    """Loads the model from files with matching checksums. Their content may still be anything: checksums can be
+    forged."""
     config_file, files = path / "config.json", {name: path / f"{name}.safetensors" for name in _FILES}
     tensors = {name: _read_tensors(file) for name, file in files.items()}
     with _blaming(config_file):
@@ -109,7 +151,7 @@ def _assembled(path: Path, config: dict[str, Any], device: torch.device) -> Pred
         record = Record.from_dict(config["record"])
         if record.calibration is not None and record.calibration.depth > shape.num_classes:
             depth = record.calibration.depth
-            raise ValueError(f"a calibration by the {depth} best classes; there are {shape.num_classes}")
+            raise ValueError(f"a calibration on the {depth} best classes; there are {shape.num_classes}")
     with _blaming(files["weights"]):
         weights = {name: tensor.to(device) for name, tensor in tensors["weights"].items()}
         _check_weights(shape, weights)
@@ -120,35 +162,59 @@ def _assembled(path: Path, config: dict[str, Any], device: torch.device) -> Pred
         features = feature_words(tensors["features"], config["weighting"], shape)
     with _blaming(files["ranker"]):
         ranker = Ranker.load(config["ranker"], tensors["ranker"], dense)
-    return Predictor(dense, ranker.on(device), classes, features, record)
+    index = None
+    if config["index"] is not None and not exact and device.type == "cpu":
+        index = _load_index(path / _INDEX, config["index"], shape)
+    return Predictor(dense, ranker, classes, features, record, index)
+
+
+def _load_index(file: Path, record: Mapping[str, Any], shape: ModelShape) -> ApproximateIndex | None:
+    """None, with a warning, where faiss is not installed: exact search gives the same answers, later."""
+    if faiss_module() is None:
+        warnings.warn(f"{file}: faiss is not installed, so exact search is used", RuntimeWarning, stacklevel=2)
+        return None
+    try:
+        check_version(record)
+        index = ApproximateIndex.from_bytes(np.fromfile(file, np.uint8), num_classes=shape.num_classes, dim=shape.dim)
+    except (OSError, AttributeError, ValueError) as error:
+        wanted = f"an index of this model; build it again with: owlmine index {file.parent}, or search with --exact"
+        raise DataError(file, found=f"an index that cannot be used: {error}", wanted=wanted) from error
+    return index
 
 
 @contextmanager
 def _blaming(file: Path) -> Iterator[None]:
-    """Names the file whose content makes no sense."""
+    """Names the file with invalid content."""
     try:
         yield
     except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         found = f"content that cannot be read ({type(error).__name__}: {error})"
-        raise DataError(file, found=found, wanted="an unharmed model folder") from error
+        raise DataError(file, found=found, wanted="an intact model folder") from error
 
 
-def _damage(path: Path, config: dict[str, Any], checksum_of: Callable[[Path], str]) -> Iterator[DataError]:
-    """Files that are missing, or not what they were when the model was saved."""
+def _damage(
+    path: Path, config: dict[str, Any], checksum_of: Callable[[Path], str], *, exact: bool = False
+) -> Iterator[DataError]:
+    """Files that are missing or have changed since the model was saved."""
     config_file, as_saved = path / "config.json", "the model folder as it was saved; copy it again"
     checksums = config.get("sha256")
     if not _checksum_fits(config):
-        yield DataError(config_file, found="a checksum that does not fit the content", wanted=as_saved)
-    if not isinstance(checksums, dict) or set(checksums) != set(_FILES):
+        yield DataError(config_file, found="a checksum that does not match the content", wanted=as_saved)
+    files = _files_of(config)
+    if not isinstance(checksums, dict) or set(checksums) != set(files):
         found = f"checksums of {', '.join(checksums or ()) or 'no file'}"
-        yield DataError(config_file, found=found, wanted=f"one each of {', '.join(_FILES)}")
+        yield DataError(config_file, found=found, wanted=f"one each of {', '.join(files)}")
         return
     if changed := sorted(set(config) ^ {*_FIELDS, "sha256", "checksum"}):
         found = f"content that cannot be read (fields missing or unknown: {', '.join(changed)})"
-        yield DataError(config_file, found=found, wanted="an unharmed model folder")
+        yield DataError(config_file, found=found, wanted="an intact model folder")
         return
-    for name in _FILES:
-        file = path / f"{name}.safetensors"
+    for name, file_name in files.items():
+        file = path / file_name
+        if name == "index":
+            if exact:
+                continue
+            as_saved = f"the index of this model; build it again with: owlmine index {path}, or search with --exact"
         if not file.is_file():
             yield DataError(file, found="no such file", wanted=as_saved)
             continue
@@ -157,13 +223,13 @@ def _damage(path: Path, config: dict[str, Any], checksum_of: Callable[[Path], st
         except OSError as error:
             raise OwlmineError(f"{file}: cannot be read: {error.strerror}") from error
         if checksum != checksums[name]:
-            yield DataError(file, found="a checksum that is not the one in config.json", wanted=as_saved)
+            yield DataError(file, found="a checksum that differs from the one in config.json", wanted=as_saved)
 
 
 def _checksum_fits(config: dict[str, Any]) -> bool:
     try:
         return config.get("checksum") == meta_checksum(config)
-    except ValueError:  # half of a surrogate pair, which JSON can spell and UTF-8 cannot
+    except ValueError:  # half of a surrogate pair, which JSON can encode and UTF-8 cannot
         return False
 
 
@@ -178,21 +244,21 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
 
 
 def _all_finite(tensor: Tensor) -> bool:
-    # NaN is the lowest and the highest of whatever it is among; nothing is copied.
+    # NaN propagates to the minimum and the maximum; nothing is copied.
     return all(bool(bound.isfinite()) for bound in torch.aminmax(tensor))
 
 
 def _check_weights(shape: ModelShape, weights: dict[str, Tensor]) -> None:
     found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if found != shape.tensor_shapes:
-        raise ValueError(f"tensors {found}; by config.json they are {shape.tensor_shapes}")
+        raise ValueError(f"tensors {found}; according to config.json they are {shape.tensor_shapes}")
     for name, tensor in weights.items():
         if tensor.dtype != torch.float32:
             raise ValueError(f"{name} is {tensor.dtype}; wanted float32")
 
 
 def _config_file(path: Path) -> Path:
-    """``config.json``, where there is a finished model."""
+    """``config.json`` of a finished model."""
     file = path / "config.json"
     if not file.is_file():
         wanted = "a model folder (made by: owlmine train)"
@@ -200,7 +266,7 @@ def _config_file(path: Path) -> Path:
             raise DataError(path, found="no such folder", wanted=wanted)
         if (path / "run.json").is_file():
             raise DataError(
-                path, found="an unfinished run", wanted="a finished model (go on with: owlmine train --resume)"
+                path, found="an unfinished run", wanted="a finished model (continue with: owlmine train --resume)"
             )
         raise DataError(path, found="no config.json", wanted=wanted)
     return file

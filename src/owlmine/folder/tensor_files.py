@@ -1,8 +1,8 @@
-"""Tensors in files that appear whole or not at all, without a second copy in memory.
+"""Tensors in files that are written whole or not at all, without a second copy in memory.
 
-Tensors are written in the safetensors format, by ourselves: the package's own writer leaves files of random names
-behind when the process is killed, copies every tensor in releases before 0.8, and its reader maps the whole file, so
-that a table that is read into another one would be held twice.
+We write the safetensors format ourselves: the package's own writer leaves files with random names behind when the
+process is killed, and copies every tensor in releases before 0.8; its reader maps the whole file, so that a table that
+is read into another one would be in memory twice.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _BLOCK_BYTES = 16 << 20
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """A safetensors file that appears whole or not at all."""
-    # Wide types first, so that every tensor begins at a multiple of its own item size.
+    """Writes a safetensors file, whole or not at all."""
+    # Wide types first, so that every tensor starts at a multiple of its item size.
     ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())
     entries: dict[str, Any] = {}
     end = 0
@@ -49,7 +49,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 class TensorFile:
-    """A safetensors file opened for plain reads, tensor by tensor. Raises ValueError where it makes no sense."""
+    """A safetensors file opened for plain reads, tensor by tensor. Raises ValueError if it is invalid."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -73,7 +73,7 @@ class TensorFile:
         return tensor
 
     def read_into(self, name: str, tensor: Tensor) -> None:
-        """Fills a contiguous tensor of the same type and shape, wherever it is."""
+        """Fills a contiguous tensor of the same type and shape, on any device."""
         entry = self._entries[name]
         found, wanted = (entry["dtype"], entry["shape"]), (_TYPES[tensor.dtype], list(tensor.shape))
         if found != wanted:
@@ -83,14 +83,14 @@ class TensorFile:
             for block in _byte_blocks(tensor):
                 here = block if block.device.type == "cpu" else torch.empty_like(block, device="cpu")
                 if file.readinto(here.numpy().data) != len(block):
-                    raise ValueError(f"{name} ends early")
+                    raise ValueError(f"{name} is truncated")
                 if here is not block:
                     block.copy_(here)
 
 
 def _byte_blocks(tensor: Tensor) -> Iterator[Tensor]:
-    """The memory of a tensor as bytes, a bounded piece at a time; views where it is contiguous."""
-    if not tensor.numel():  # whose strides may be such that bytes are no view of it
+    """The memory of a tensor as bytes, one bounded piece at a time; views if it is contiguous."""
+    if not tensor.numel():  # whose strides may not allow a view as bytes
         return
     flat = tensor.detach().reshape(-1).view(torch.uint8)
     for start in range(0, len(flat), _BLOCK_BYTES):

@@ -1,6 +1,6 @@
-"""The words of a model as the tensors that its folder keeps, and back: classes and features, by number.
+"""Converts the words of a model, of classes and features, to the tensors in its folder and back.
 
-What comes back may be anything that is shaped like tensors: ValueError, TypeError or KeyError where it makes no sense.
+Tensors from a file may have any content: invalid ones raise ValueError, TypeError or KeyError.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def feature_words(tensors: Mapping[str, Tensor], weighting: dict[str, Any], shap
     wanted = {"frequencies"} if kind == "tfidf" or text is not None else set()
     _check_names(tensors, wanted | set(_parts("vocabulary")) if has_words else wanted)
     if wanted and shape.dense:
-        raise ValueError("features of texts or counts; config.json tells of dense vectors")
+        raise ValueError("features of texts or counts, but config.json says dense vectors")
     frequencies = _counts("frequencies", tensors, shape.num_features) if wanted else None
     vocabulary = _string_table("vocabulary", tensors, shape.num_features) if has_words else None
     tfidf = None
@@ -66,9 +66,9 @@ def feature_words(tensors: Mapping[str, Tensor], weighting: dict[str, Any], shap
         tfidf = TfIdf(frequencies, documents, _whole("df_offset", weighting["df_offset"], 0, 1))
     if options is not None:
         if vocabulary is not None and len(set(vocabulary)) < len(vocabulary):
-            raise ValueError("a word stands twice in the vocabulary")
+            raise ValueError("a word is in the vocabulary twice")
         if vocabulary is None and shape.num_features != 2**options.hash_bits:
-            raise ValueError(f"{options.hash_bits} hash bits; config.json tells of {shape}")
+            raise ValueError(f"{options.hash_bits} hash bits, but config.json says {shape}")
     return FeatureWords(weighting, vocabulary, frequencies, tfidf)
 
 
@@ -81,12 +81,12 @@ def _string_tensors(name: str, table: StringTable) -> dict[str, Tensor]:
 
 
 def _string_table(name: str, tensors: Mapping[str, Tensor], length: int) -> StringTable:
-    """``length`` strings that can all be read."""
+    """``length`` strings in valid UTF-8."""
     data, offsets = (
         _vector(part, tensors, dtype) for part, dtype in zip(_parts(name), (torch.uint8, torch.int64), strict=True)
     )
     if len(offsets) != length + 1:
-        raise ValueError(f"{len(offsets) - 1} {name}; config.json tells of {length}")
+        raise ValueError(f"{len(offsets) - 1} {name}, but config.json says {length}")
     if offsets[0] != 0 or offsets[-1] != len(data) or (offsets[1:] < offsets[:-1]).any():
         raise ValueError(f"offsets of {name} do not ascend from 0 to the number of bytes, {len(data)}")
     data.tobytes().decode("utf-8")
@@ -99,7 +99,7 @@ def _string_table(name: str, tensors: Mapping[str, Tensor], length: int) -> Stri
 def _counts(name: str, tensors: Mapping[str, Tensor], length: int) -> NDArray[np.int64]:
     counts = _vector(name, tensors, torch.int64)
     if len(counts) != length:
-        raise ValueError(f"{len(counts)} {name}; config.json tells of {length}")
+        raise ValueError(f"{len(counts)} {name}, but config.json says {length}")
     if counts.min() < 0:
         raise ValueError(f"{name} are as low as {counts.min()}; wanted 0 or more")
     return counts

@@ -1,4 +1,4 @@
-"""Checks of the inputs of losses. ``owlmine.mining.checks`` says when values are looked at.
+"""Checks of the inputs to losses. ``owlmine.mining.checks`` says when values are checked.
 
 Infinite scores pass: they follow the rules of floating point, so a loss may come out infinite or NaN.
 
@@ -54,7 +54,7 @@ def reduce(loss_N: Tensor, reduction: Reduction) -> Tensor:
     return loss_N.mean() if reduction == "mean" else loss_N.sum()
 
 
-# What losses on a pool accept, and all classes seen as one pool.
+# What losses on a pool accept, and all classes as one pool.
 #
 # Legend: N points, B pool, K classes, P positives of a point at most.
 
@@ -101,7 +101,7 @@ def as_one_pool(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """All classes as the pool of each point: positive scores [N], the scores as they are, and the mask [N, K].
 
-    Gives losses on pools the hardest of all classes to mine from: ``loss(*as_one_pool(scores, positives))``.
+    With it, losses on pools mine from all classes: ``loss(*as_one_pool(scores, positives))``.
     """
     check_class_scores(scores_NK, validate=validate)
     num_points, num_classes = scores_NK.shape

@@ -14,7 +14,7 @@ from owlmine.losses.surrogates import Surrogate
 
 @dataclass(frozen=True, eq=False)
 class OrderedLoss:
-    """A kind and its theta (the leading weights; those not given are 0)."""
+    """A kind and its theta (the leading weights; the rest are 0)."""
 
     kind: Kind
     theta: Tensor

@@ -3,12 +3,11 @@
 POWL   L(v, y) = Σ_i ϑ_i φ(s (v_y - v^𝓑_[i]))
 BOWL   L(v, y) = φ(s v_y) + Σ_i ϑ_i φ(-s v^𝓑_[i])
 
-Over uniform pools the expectation is the ordered loss with ``theta_from_vartheta`` (Lemma 2). Among equal
-scores the smaller position in the pool ranks first; values do not depend on that, gradients do.
+Over uniform pools the expectation is the ordered loss with ``theta_from_vartheta`` (Lemma 2). Among equal scores, the
+smaller position in the pool ranks first; this affects gradients, but not values.
 
-``mask`` marks entries of the pool that must not count (True): what a point leaves out of a shared pool, other
-known positives. The ranks are those of the entries that remain, each with its own weight; weights are not
-shared out anew.
+``mask`` marks entries of the pool that must not count (True): what a point leaves out of a shared pool, other known
+positives. The ranks are those of the remaining entries, each with its own weight; weights are not redistributed.
 
 Legend: N points, B pool (with a mask possibly wider than ``weights.pool_size``), K classes, T kept.
 """
@@ -40,10 +39,9 @@ def mined_loss(
     reduction: Reduction = "mean",
     validate: bool | None = None,
 ) -> Tensor:
-    """Algorithm 1 on scores already computed. Half precision is added up, and the loss returned, in float32.
+    """Algorithm 1 on given scores. Half precision is summed, and the loss returned, in float32.
 
-    Costs one pass for the hardest entries that have a weight of their own, and one more where there is a
-    tail.
+    Takes one pass for the hardest entries that have their own weight, and one more if there is a tail.
     """
     check_options(kind, reduction)
     check_scale(scale, validate=validate)
@@ -97,10 +95,9 @@ def mined_loss_from_matrix(
     reduction: Reduction = "mean",
     validate: bool | None = None,
 ) -> Tensor:
-    """Algorithm 1 where the scores of all classes are at hand. ``pool``: ids_NB, or one pool for the batch.
+    """Algorithm 1 for given scores of all classes. ``pool``: ids_NB, or one pool for the batch.
 
-    A mask given with a batch pool must already include what each point dropped (``known_in_batch_pool``
-    does).
+    A mask for a batch pool must include the class that each point drops (``known_in_batch_pool`` does).
     """
     check_scores("scores", scores_NK, ndim=2, validate=validate)
     num_points, num_classes = scores_NK.shape
@@ -156,7 +153,7 @@ def check_pool_scores(
             raise ValueError(f"mask: given a row that leaves {most} entries; wanted {wanted}")
 
 
-# Algorithm 1 with scores computed on demand: mine without gradient, then score again only what was kept.
+# Algorithm 1 with scores computed on demand: mine without gradient, then score only the kept entries again.
 #
 # Legend: N points, B pool, W classes shared by a batch, T kept.
 

@@ -5,12 +5,12 @@
 drop      Ẑ = e^{s v_y} + 1/Q Σ_{j in H} e^{s v_j}
 estimate  Ẑ = e^{s v_y} + 1/Q (Σ_{j in H} e^{s v_j} + (B - k)/m Σ_{j in M} e^{s v_j}),  M: m random others of the pool
 
-Q as in sampled softmax; Q = 1 (log Q = 0, the default) where the pool is every class, or where only the
-pool is to count. "drop" falls short of the pool's sum by what it drops. "estimate" is an unbiased estimate of the
-pool's sum, hence of the full one, while only k + m negatives have a gradient; its variance has no part from H given
-the pool. A weight of 1 on the hardest of a *random* pool with the rest scaled up to K - 1 would be biased.
-Where H is found without looking at the pool (hardest of all classes by an index, say), ``stratified_softmax_loss``
-gives H the weight 1 and estimates all else from the pool. Bias, variance and calibration: ``docs/mined-softmax.md``.
+Q as in sampled softmax; Q = 1 (log Q = 0, the default) if the pool is every class, or if only the pool should count.
+"drop" underestimates the pool's sum by what it drops. "estimate" is an unbiased estimate of the pool's sum, hence of
+the full one, while only k + m negatives have a gradient; given the pool, H adds nothing to its variance. A weight of 1
+on the hardest of a *random* pool with the rest scaled up to K - 1 would be biased. If H is found without looking at the
+pool (the hardest of all classes from an index, say), ``stratified_softmax_loss`` gives H the weight 1 and estimates the
+rest from the pool. Bias, variance and calibration: ``docs/mined-softmax.md``.
 
 Legend: N points, B pool, T kept, M of the others.
 """
@@ -46,7 +46,7 @@ def mined_softmax_loss(
     reduction: Reduction = "mean",
     validate: bool | None = None,
 ) -> Tensor:
-    """``others_NM``, wanted by ``tail="estimate"`` alone: what ``draw_others`` gives for a pool as wide as this one.
+    """``others_NM``, for ``tail="estimate"`` only: the result of ``draw_others`` for a pool of this width.
 
     ``mask`` is True where an entry must not count; a point with fewer than ``kept`` entries left keeps those.
     """
@@ -90,7 +90,7 @@ def mined_softmax_loss_reference(
     scale: float | Tensor = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """As it is written, point by point; the tail is estimated where ``others_NM`` is given."""
+    """The definition, point by point; the tail is estimated if ``others_NM`` is given."""
     losses = []
     for n, positive in enumerate(positive_scores_N):
         hidden_B = torch.zeros_like(pool_scores_NB[n], dtype=torch.bool) if mask is None else mask[n]
@@ -145,7 +145,7 @@ def stratified_softmax_loss_reference(
     scale: float | Tensor = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """As it is written, point by point."""
+    """The definition, point by point."""
     losses = []
     for n, positive in enumerate(positive_scores_N):
         pool = pool_scores_NB[n] if mask is None else pool_scores_NB[n][~mask[n]]
@@ -156,7 +156,7 @@ def stratified_softmax_loss_reference(
 
 
 def _among_others(kept_NT: Tensor, others_NM: Tensor) -> Tensor:
-    """Positions of the entries numbered ``others_NM`` once the kept ones are taken out."""
+    """Positions of the entries numbered ``others_NM`` after the kept ones are removed."""
     # Before the i-th kept position p_i (in order, from 0) stand p_i - i others, so the r-th other comes after all
     # kept positions with p_i - i <= r.
     first_after_NT = kept_NT.sort(dim=1).values - torch.arange(kept_NT.shape[1], device=kept_NT.device)

@@ -1,12 +1,12 @@
 """Several positives per point.
 
-mean over positives    1/|Y| Σ_{y in Y} ℓ(v, y), each with the other positives taken out of the negatives
+mean over positives    1/|Y| Σ_{y in Y} ℓ(v, y), each with the other positives removed from the negatives
 
 Softmax has two more forms, with Z the sum over all classes, positives included:
 
-mean_log    -1/|Y| Σ_{y in Y} log(e^{s v_y} / Z): the cross entropy to the uniform distribution on Y. Best when the
-            positives have equal scores; one that leads has its score pushed down.
-log_sum     -log(Σ_{y in Y} e^{s v_y} / Z): the chance of any positive. Content with one of them scoring high.
+mean_log    -1/|Y| Σ_{y in Y} log(e^{s v_y} / Z): the cross entropy to the uniform distribution on Y. Minimal when
+            the positives have equal scores; one that leads is pushed down.
+log_sum     -log(Σ_{y in Y} e^{s v_y} / Z): the probability of any positive. One high-scoring positive is enough.
 decoupled   the mean over positives as above: -1/|Y| Σ_{y in Y} log(e^{s v_y} / (e^{s v_y} + Σ_{j not in Y} e^{s v_j})).
             Positives do not compete.
 
@@ -96,7 +96,7 @@ def multi_positive_softmax_loss_reference(
     scale: float | Tensor = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The three formulas as they are written, point by point."""
+    """The three definitions, point by point."""
     losses = []
     for scores_K, positives_P in zip(scores_NK, positives_NP, strict=True):
         odds_K, own = torch.exp(scale * scores_K), positives_P[positives_P >= 0]

@@ -2,8 +2,8 @@
 
 ℓ = Σ_{y positive} log(1 + e^{-s v_y}) + Σ_{j not} log(1 + e^{s v_j})
 
-On a pool the second sum is Σ_{j in the pool} 1/Q_j log(1 + e^{s v_j}), Q_j as in sampled softmax. As nothing non-linear
-follows, that estimate is unbiased for the loss itself. With log Q = 0 the pool counts as it is (each entry once).
+On a pool the second sum is Σ_{j in the pool} 1/Q_j log(1 + e^{s v_j}), Q_j as in sampled softmax. Since nothing
+non-linear follows, the estimate is unbiased for the loss itself. With log Q = 0, each entry of the pool counts once.
 Natural logarithms, as is usual for cross entropy; with one positive, ln 2 times the BOWL of logistic phi and θ = 1.
 
 Legend: N points, K classes, B pool, P positives of a point at most.
@@ -42,7 +42,7 @@ def one_vs_all_loss(
 def one_vs_all_loss_reference(
     scores_NK: Tensor, positives: Tensor, *, scale: float | Tensor = 1.0, reduction: Reduction = "mean"
 ) -> Tensor:
-    """As it is written, class by class."""
+    """The definition, class by class."""
     losses = []
     for n, scores_K in enumerate(scores_NK):
         own = set(positives[n].reshape(-1).tolist())
@@ -87,7 +87,7 @@ def pooled_one_vs_all_loss_reference(
     scale: float | Tensor = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """As it is written, point by point."""
+    """The definition, point by point."""
     expected_counts_NB = torch.exp(torch.as_tensor(log_q, dtype=pool_scores_NB.dtype)).expand_as(pool_scores_NB)
     losses = []
     for n, positive in enumerate(positive_scores_N):

@@ -4,9 +4,8 @@ weights by rank times phi of sorted negatives, for one positive.
 pairwise (POWL)   Σ_i w_i φ(s (v_y - v_[i]))
 binary (BOWL)     φ(s v_y) + Σ_i w_i φ(-s v_[i])
 
-Weights are a prefix w_1 .. w_T followed by a constant tail t. With w_i >= t >= 0 the sum is
-Σ_{i<=T} (w_i - t) φ_[i] + t Σ_all φ, which needs the T hardest scores and one sum without order. Both parts are
-non-negative, so nothing cancels.
+Weights are a prefix w_1 .. w_T followed by a constant tail t. With w_i >= t >= 0 the sum is Σ_{i<=T} (w_i - t) φ_[i] +
+t Σ_all φ, which needs the T hardest scores and one unordered sum. Both parts are non-negative, so nothing cancels.
 
 Legend: N points, B negatives of each, T ranks with a weight of their own.
 """
@@ -34,7 +33,7 @@ from owlmine.mining.hardest_classes import highest
 
 @dataclass(frozen=True)
 class Form:
-    """What is added up: the kind of loss, phi, and the scale s on scores."""
+    """The terms of the sum: the kind of loss, phi, and the scale s on scores."""
 
     kind: Kind
     phi: Surrogate
@@ -66,7 +65,7 @@ class Form:
 
 
 def widened(*scores: Tensor) -> torch.dtype:
-    """The dtype to add up in: the widest given, at least float32."""
+    """The dtype of the sum: the widest given, at least float32."""
     dtype = torch.float32
     for tensor in scores:
         dtype = torch.promote_types(dtype, tensor.dtype)
@@ -76,7 +75,7 @@ def widened(*scores: Tensor) -> torch.dtype:
 def find_hardest(negatives_NB: Tensor, count: int, hidden_NB: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Positions of the hardest negatives that are not hidden, and which of them are real.
 
-    A row with fewer than ``count`` visible negatives is filled up with hidden ones, marked False.
+    A row with fewer than ``count`` visible negatives is padded with hidden ones, marked False.
     """
     if hidden_NB is None:
         return highest(negatives_NB, count), None
@@ -177,10 +176,10 @@ def ordered_loss(
     reduction: Reduction = "mean",
     validate: bool | None = None,
 ) -> Tensor:
-    """POWL or BOWL by name. Half-precision scores are added up, and the loss returned, in float32.
+    """POWL or BOWL by name. Half-precision scores are summed, and the loss returned, in float32.
 
-    Costs one pass for the T hardest classes when theta has T leading weights and then zeros, or a constant
-    that none of the T is below; a sort otherwise. What ``validate`` looks at: see ``owlmine.mining.checks``.
+    Takes one pass for the T hardest classes if theta has T leading weights and then zeros, or a constant that is no
+    larger than any of the T; a sort otherwise. For ``validate``, see ``owlmine.mining.checks``.
     """
     check_options(kind, reduction)
     _check_batch(scores_NK, positives_N, validate=validate)
@@ -206,7 +205,7 @@ def ordered_loss_reference(
     scale: float | Tensor = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The definitions as they are written: each row without its positive, sorted in full."""
+    """The definitions, literally: each row without its positive, fully sorted."""
     losses = []
     for scores_K, positive in zip(scores_NK, positives_N.tolist(), strict=True):
         others = torch.cat([scores_K[:positive], scores_K[positive + 1 :]])

@@ -2,15 +2,14 @@
 
 Two conventions for the size of the weights:
 
-- "average" (default): they add up to 1, so the loss is a weighted mean over negatives. Top-k gives 1/k to the
+- "average" (default): they sum to 1, so the loss is a weighted mean over negatives. Top-k gives 1/k to the
   first k, negative sampling 1/B to all.
 - "paper": (K - 1)/(kB) for each, so that the expected loss has θ_j = 1/k for j <= k, which is what makes it
   an upper bound of the retrieval loss (Theorem 3, Lemma 2). With "average" θ_j = B/(k(K - 1)) there, and the
   bound is lost.
 
-For POWL the two differ by a factor of the whole loss, that is, of the step. For BOWL they differ in
-substance: the positive keeps weight 1, so the paper's convention gives all negatives together (K - 1)/B times
-its weight.
+For POWL the two differ by a factor of the whole loss, that is, of the step size. For BOWL they are different losses:
+the positive keeps weight 1, so the paper's convention gives all negatives together (K - 1)/B times its weight.
 
 Legend: B pool, T ranks with a weight of their own.
 """
@@ -77,7 +76,7 @@ class RankWeights:
         return torch.cat([self.prefix, rest])
 
     def prefix_on(self, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """The prefix where the scores are; copied once, so that later steps do not wait for a transfer."""
+        """The prefix on the device of the scores; copied once, so that later steps do not wait for a transfer."""
         if torch.compiler.is_compiling():
             return self.prefix.to(device=device, dtype=dtype)
         key = (dtype, device)
@@ -88,8 +87,7 @@ class RankWeights:
     def with_tail(self, epsilon: float) -> RankWeights:
         """Every weight raised to at least ``epsilon``, which keeps calibration (footnote after Lemma 2).
 
-        The others stay as they are, so the sum grows by about ``epsilon`` times the number of ranks that had
-        0.
+        The others do not change, so the sum grows by about ``epsilon`` times the number of ranks with weight 0.
         """
         if not 0 < epsilon < math.inf:
             raise ValueError(f"epsilon: given {epsilon}; wanted a positive finite number")
@@ -152,8 +150,8 @@ def power_law(
 ) -> RankWeights:
     """Weights proportional to i^-alpha for the first ``kept`` ranks (default: all), 0 for the rest.
 
-    The paper names the shape and no size. Ours: they add up to 1, or in the paper's convention to (K - 1)/B,
-    which is what Top-k SNM adds up to.
+    The paper gives the shape but no scale. Here they sum to 1, or in the paper's convention to (K - 1)/B, like those of
+    Top-k SNM.
     """
     kept = pool_size if kept is None else kept
     if not 0 <= alpha < math.inf:

@@ -2,11 +2,11 @@
 
 ℓ = max(0, margin - s (v_y - v_j))    with j the highest scoring of the pool's negatives that have v_j < v_y
 
-If that one is beyond the margin, the loss is 0. Where no negative scores below the positive, j is the lowest scoring
-one, the nearest to being semi-hard. A point without negatives has loss 0.
+If that one is beyond the margin, the loss is 0. If no negative scores below the positive, j is the lowest scoring one,
+the closest to semi-hard. A point without negatives has loss 0.
 
-It is a heuristic without the paper's guarantees: as v_y passes a harder negative that one becomes semi-hard, so the
-loss can jump up as the positive's score rises, and it is neither continuous nor convex in the scores.
+It is a heuristic without the paper's guarantees: when v_y passes a harder negative, that one becomes semi-hard, so the
+loss can jump up as the positive's score rises; it is neither continuous nor convex in the scores.
 
 Legend: N points, B pool.
 """
@@ -55,7 +55,7 @@ def semi_hard_loss_reference(
     scale: float | Tensor = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """As it is written, point by point."""
+    """The definition, point by point."""
     losses = []
     for n, positive in enumerate(positive_scores_N):
         negatives = list(pool_scores_NB[n] if mask is None else pool_scores_NB[n][~mask[n]])
@@ -74,7 +74,7 @@ def check_margin(margin: float) -> None:
 
 
 def _semi_hard(positive_N: Tensor, pool_NB: Tensor, mask: Tensor | None) -> Tensor:
-    """[N, 1] the position of the negative to use; of equal ones the first."""
+    """[N, 1] the position of the negative to use; the first of equal ones."""
     below_NB, lowest_NB = pool_NB < positive_N[:, None], pool_NB
     if mask is not None:
         below_NB, lowest_NB = below_NB & ~mask, pool_NB.masked_fill(mask, torch.inf)

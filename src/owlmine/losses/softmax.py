@@ -4,7 +4,7 @@ Both have one form: one positive against the log of a sum over negatives.
 
 ℓ = log(e^a + Σ_j e^{b_j}) - a = log(1 + e^{L - a})    with a = s v_y and L = log Σ_j e^{b_j}
 
-The softmaxes differ in what enters L. Written with L - a, a loss near 0 keeps its digits and rounding cannot make it
+The softmaxes differ in what enters L. In terms of L - a, a loss near 0 keeps its precision, and rounding cannot make it
 negative.
 
 Legend: N points, B negatives of each.
@@ -31,16 +31,16 @@ def scaled(scores: Tensor, scale: float | Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def log_sum(logits_NB: Tensor, hidden_NB: Tensor | None) -> Tensor:
-    """log Σ e^b over what is not hidden; -inf where nothing is."""
+    """log Σ e^b over visible entries; -inf if there are none."""
     if hidden_NB is not None:
-        # Hiding is the last step before the sum, so that whatever stands there gets gradient 0, NaN included.
+        # Entries are hidden right before the sum, so that they get gradient 0 whatever their value, even NaN.
         logits_NB = logits_NB.masked_fill(hidden_NB, -torch.inf)
     return torch.logsumexp(logits_NB, dim=1)
 
 
 def against(positive_N: Tensor, log_negatives_N: Tensor) -> Tensor:
     """log(1 + e^{L - a}); 0 where there are no negatives."""
-    # softplus would switch to a straight line at 20, which costs float64 half of its digits.
+    # softplus switches to a straight line at 20, which costs float64 half of its digits.
     return -functional.logsigmoid(positive_N - log_negatives_N)
 
 
@@ -62,7 +62,7 @@ def softmax_loss(
     reduction: Reduction = "mean",
     validate: bool | None = None,
 ) -> Tensor:
-    """Half-precision scores are added up, and the loss returned, in float32."""
+    """Half-precision scores are summed, and the loss returned, in float32."""
     check_form(reduction, scale, validate=validate)
     positive_N, scores_NK, is_positive_NK = as_one_pool(scores_NK, positives_N, validate=validate)
     dtype = widened(scores_NK)
@@ -73,7 +73,7 @@ def softmax_loss(
 def softmax_loss_reference(
     scores_NK: Tensor, positives_N: Tensor, *, scale: float | Tensor = 1.0, reduction: Reduction = "mean"
 ) -> Tensor:
-    """As it is written: the probability of the positive, and minus its logarithm."""
+    """The definition: the negative logarithm of the positive's probability."""
     losses = []
     for scores_K, positive in zip(scores_NK, positives_N.tolist(), strict=True):
         odds_K = torch.exp(scale * scores_K)
@@ -99,10 +99,10 @@ def softmax_loss_reference(
 
 
 def uniform_log_q(*, num_classes: int, pool_size: int) -> float:
-    """log(B / (K - 1)): the chance of each negative to be in a uniform pool that leaves out the positive.
+    """log(B / (K - 1)): the log-probability of each negative to be in a uniform pool that leaves out the positive.
 
-    ``pool_size`` is what was drawn for each point, before known positives are masked out: ``BatchPool.pool_size`` for
-    one pool per batch. What a mask then hides counts as not a class, and the estimate is of the sum over the others.
+    ``pool_size`` is the number drawn for each point, before known positives are masked: ``BatchPool.pool_size`` for one
+    pool per batch. Masked entries do not count as classes, and the estimate is of the sum over the others.
     """
     if not 1 <= pool_size <= num_classes - 1:
         wanted = f"1 to {num_classes - 1}, as the positive is left out of {num_classes} classes"
@@ -122,7 +122,7 @@ def sampled_softmax_loss(
 ) -> Tensor:
     """``log_q``: log Q_j of each entry, one number or a tensor [B] or [N, B]; 0 for no correction.
 
-    ``mask`` is True where an entry must not count. Half precision is added up, and the loss returned, in float32.
+    ``mask`` is True where an entry must not count. Half precision is summed, and the loss returned, in float32.
     """
     check_form(reduction, scale, validate=validate)
     check_pool(positive_scores_N, pool_scores_NB, mask, validate=validate)
@@ -144,7 +144,7 @@ def sampled_softmax_loss_reference(
     scale: float | Tensor = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """As it is written: each negative's share of the sum divided by Q."""
+    """The definition: each negative's share of the sum divided by Q."""
     expected_counts_NB = torch.exp(torch.as_tensor(log_q, dtype=pool_scores_NB.dtype)).expand_as(pool_scores_NB)
     losses = []
     for n, positive in enumerate(positive_scores_N):

@@ -37,7 +37,7 @@ def subsample(
         in_tail_NM = (target_NM - float(weights.prefix.sum())) / weights.tail
         tail_ranks_NM = len(reached_T) + in_tail_NM.floor().clamp_min(0).to(torch.int64)
         ranks_NM = torch.where(ranks_NM < len(reached_T), ranks_NM, tail_ranks_NM)
-    # Rounding of the running sum may leave the topmost target a hair above it.
+    # Through rounding of the running sum, the largest target may be slightly above it.
     return ranks_NM.clamp_max(weights.kept - 1), torch.full_like(target_NM, total / num_draws)
 
 
@@ -58,7 +58,7 @@ def subsampled_mined_loss(
     """``mined_loss`` on the ranks that ``subsample`` drew from the same ``weights``; equal to it in
     expectation.
 
-    A rank beyond the entries that a mask leaves adds nothing, as in ``mined_loss``.
+    A rank beyond the unmasked entries adds nothing, as in ``mined_loss``.
     """
     check_options(kind, reduction)
     check_scale(scale, validate=validate)

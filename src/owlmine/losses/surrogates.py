@@ -22,11 +22,11 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Surrogate(ABC):
-    """What the losses and the theory ask of phi."""
+    """The interface of phi for the losses and the theory."""
 
     name: ClassVar[str]
     convex: ClassVar[bool]
-    # Everywhere, which calibration asks for (Theorem 4) together with phi'(u) < 0 for u <= 0.
+    # Everywhere, which calibration requires (Theorem 4) together with phi'(u) < 0 for u <= 0.
     differentiable: ClassVar[bool]
 
     @abstractmethod
@@ -49,7 +49,7 @@ _registry: dict[str, Callable[[], Surrogate]] = {}
 
 
 def register(cls: _S) -> _S:
-    """Makes a surrogate known by its name; the contract tests run over everything registered."""
+    """Registers a surrogate by its name; the contract tests run over all registered ones."""
     if cls.name in _registry:
         raise ValueError(f"register: given the surrogate name {cls.name!r}; wanted one not yet in use")
     _registry[cls.name] = cls
@@ -95,7 +95,7 @@ class Logistic(Surrogate):
     differentiable = True
 
     def __call__(self, margins: Tensor) -> Tensor:
-        # softplus would switch to a straight line at 20, which costs float64 half of its digits.
+        # softplus switches to a straight line at 20, which costs float64 half of its digits.
         return functional.logsigmoid(margins) / -math.log(2)
 
     def _steepest(self, low: float, high: float) -> float:

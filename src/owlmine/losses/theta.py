@@ -3,11 +3,10 @@
 θ_j = B/(K-1) Σ_i ϑ_i P[i-1 of the j-1 better classes are in the pool | the class of rank j is]
     = B/(K-1) Σ_i ϑ_i C(j-1, i-1) C(K-1-j, B-i) / C(K-2, B-1)
 
-Summed by parts over the steps of ϑ this is B/(K-1) Σ_t (ϑ_t - ϑ_{t+1}) F_t(j), where F_t(j) is the
-probability that fewer than t better classes are in the pool. F_t(j) - F_t(j+1) = D_t(j) = C(j-1, t-1)
-C(K-2-j, B-1-t) / C(K-2, B-1) is a distribution over j = t .. K-2 (of the rank that the pool's t-th other
-class has), so it is computed from its largest term outwards by ratios and divided by its own sum; no
-factorial is taken, and every term added is positive.
+Summed by parts over the steps of ϑ this is B/(K-1) Σ_t (ϑ_t - ϑ_{t+1}) F_t(j), where F_t(j) is the probability that
+fewer than t better classes are in the pool. F_t(j) - F_t(j+1) = D_t(j) = C(j-1, t-1) C(K-2-j, B-1-t) / C(K-2, B-1) is a
+distribution over j = t .. K-2 (of the rank that the pool's t-th other class has), so it is computed from its largest
+term outwards by ratios and divided by its own sum; no factorials are needed, and all terms are positive.
 
 Accuracy: relative error below 1e-12 (measured: below 1e-13) wherever F > 1e-270, against 60-digit arithmetic
 for K = 10^7, B = 32,768 (tests/losses/test_theta.py). Below about 1e-300 F is 0.
@@ -99,7 +98,7 @@ def _places_in_pool(rank: int, *, num_classes: int, pool_size: int) -> tuple[int
 
 
 def _log_concave(low: int, high: int, ratio: Ratio) -> tuple[int, Float64]:
-    """Terms of a log-concave sequence on low .. high whose largest is 1, without its negligible ends.
+    """Terms of a log-concave sequence on low .. high, scaled so that the largest is 1, without its negligible ends.
 
     ``ratio(j)`` is term j + 1 over term j. Returns the index of the first term kept, and the terms.
     """

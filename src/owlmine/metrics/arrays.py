@@ -1,6 +1,6 @@
-"""Which library an array belongs to, and the checks that ranked lists pass at the door.
+"""The library that an array belongs to, and the checks of ranked lists.
 
-Torch is never imported here: it costs a second and some 200 MB, and a caller with a tensor has it loaded.
+Torch is never imported here: it takes a second and some 200 MB, and a caller with a tensor has already loaded it.
 
 Shapes: N rows, M places of a ranked list, K classes.
 """
@@ -48,14 +48,14 @@ def to_numpy(array: Any) -> NDArray[Any]:
 
 
 def check_cutoff(k: object) -> int:
-    """A cut-off k as a Python int; ValueError unless it is a whole number of at least 1."""
+    """A cut-off k as a Python int. Raises ValueError unless it is a whole number of at least 1."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise ValueError(f"k is {k!r}; wanted a whole number of at least 1")
     return int(k)
 
 
 def check_ranked_ids(ranked_ids: object, *, num_classes: int | None) -> Any:
-    """The ranked lists as int64 in their own library; ValueError unless they are ids [N, M] in range."""
+    """The ranked lists as int64 in their own library. Raises ValueError unless they are ids [N, M] in range."""
     if not (isinstance(ranked_ids, np.ndarray) or is_tensor(ranked_ids)):
         raise ValueError(
             f"ranked_ids is a {type(ranked_ids).__name__}; wanted an integer array or tensor [rows, places]"

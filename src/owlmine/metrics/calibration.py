@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say: of the predictions of probability 0.7, are seven in ten right?
+"""Whether probabilities are calibrated: of the predictions with probability 0.7, are seven in ten right?
 
 Shapes: N rows, M places of a ranked list, E predictions.
 """
@@ -20,7 +20,7 @@ DEFAULT_BINS = 15
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """Predictions of neighbouring probabilities: how many, their mean probability, and the share that were right."""
+    """Predictions with similar probabilities: how many, their mean probability, and the share that were right."""
 
     count: int
     probability: float

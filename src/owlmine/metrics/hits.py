@@ -1,4 +1,4 @@
-"""Which places of the ranked lists hold a true label, and the sums over these hits that every metric is made of.
+"""The places of the ranked lists with a true label, and the sums over these hits that metrics consist of.
 
 Shapes: N rows, M places of a ranked list, H hits, L true labels, K classes.
 """
@@ -64,7 +64,7 @@ def find_hits(
     num_classes: int | None = None,
     filter_pairs: Pairs = None,
 ) -> Hits:
-    """Judge the first ``depth`` places of each ranked list.
+    """Finds the hits among the first ``depth`` places of each ranked list.
 
     A class that a list repeats hits at its first place only; its later places stay and miss. -1 misses.
     The search for hits runs where ``ranked_ids`` lives; only the hits come back. Without ``num_classes``, ids
@@ -146,7 +146,7 @@ def ndcg_sum(hits: Hits, k: int, weights_K: Float64 | None = None) -> float:
 
 
 def best_hits(hits: Hits, weights_K: Float64) -> Hits:
-    """The hits that the best achievable lists would have: each row's labels, the heaviest first."""
+    """The hits of the best achievable lists: each row's labels, the heaviest first."""
     labels = hits.labels
     order_L = np.lexsort((-weights_K[labels.classes], labels.rows))
     row_L, class_L = labels.rows[order_L], labels.classes[order_L]

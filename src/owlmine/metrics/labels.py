@@ -1,4 +1,4 @@
-"""True labels as sorted (row, class) pairs, whatever form they come in, and pairs to leave out of evaluation.
+"""True labels as sorted (row, class) pairs, from any form, and pairs to leave out of evaluation.
 
 The key of a pair is row * K + class. Sorted keys answer "is this class a label of this row?" for a whole batch by
 binary search, in memory that grows with the pairs and never with rows times classes.
@@ -29,7 +29,7 @@ def pair_keys(row_L: Int64, class_L: Int64, num_classes: int) -> Int64:
 
 
 def check_keys_fit(num_rows: int, num_classes: int) -> None:
-    """ValueError where the largest key would not fit into 64 bits."""
+    """Raises ValueError if the largest key does not fit into 64 bits."""
     if num_rows * num_classes > np.iinfo(np.int64).max:
         raise ValueError(f"{num_rows} rows times {num_classes} classes is too many; wanted less than 2**63")
 
@@ -53,7 +53,7 @@ def find_keys(ids_NM: Any, keys_L: Int64, num_classes: int) -> tuple[Any, Any]:
     return position, met[position]
 
 
-# True labels in whatever form they come, as sorted (row, class) pairs.
+# True labels from any form, as sorted (row, class) pairs.
 #
 # Shapes: N rows, L pairs, K classes.
 
@@ -84,7 +84,7 @@ class LabelPairs:
 
 
 def label_pairs(labels: Labels, *, num_classes: int | None) -> LabelPairs:
-    """Read ``labels``; ValueError unless the ids are integers from 0 to ``num_classes`` - 1.
+    """Reads ``labels``. Raises ValueError unless the ids are integers from 0 to ``num_classes`` - 1.
 
     A label that a row names twice counts once. A stored value of 0 is no label.
     """
@@ -94,7 +94,7 @@ def label_pairs(labels: Labels, *, num_classes: int | None) -> LabelPairs:
         bound = np.iinfo(np.int64).max if num_classes is None else num_classes
         if lowest < 0 or highest >= bound:
             raise ValueError(
-                f"labels hold the class {lowest if lowest < 0 else highest}; wanted ids from 0 to {bound - 1}"
+                f"labels contain the class {lowest if lowest < 0 else highest}; wanted ids from 0 to {bound - 1}"
             )
     row_L = np.repeat(np.arange(len(counts_N), dtype=np.int64), counts_N)
     return _sorted_pairs(len(counts_N), row_L, class_L.astype(np.int64, copy=False))
@@ -114,7 +114,7 @@ def _entries(labels: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         )
     for row in labels:
         if isinstance(row, str | bytes) or not isinstance(row, Collection):
-            raise ValueError(f"labels hold the row {row!r}; wanted a list of class ids")
+            raise ValueError(f"labels contain the row {row!r}; wanted a list of class ids")
     counts_N = np.fromiter((len(row) for row in labels), np.int64, len(labels))
     return counts_N, _integers(np.array(list(chain.from_iterable(labels))))
 
@@ -156,7 +156,7 @@ def _sorted_pairs(num_rows: int, row_L: Int64, class_L: Int64) -> LabelPairs:
 class FilterPairs:
     """Filter pairs sorted by row, so that the pairs of a batch are found by binary search.
 
-    ``pairs`` is an integer array [P, 2] of (row, class), in any order; repeats do no harm.
+    ``pairs`` is an integer array [P, 2] of (row, class), in any order; repeats are allowed.
     """
 
     def __init__(self, pairs: NDArray[Any]) -> None:
@@ -169,7 +169,7 @@ class FilterPairs:
                 "wanted integers [pairs, 2] of (row, class)"
             )
         if len(pairs) and pairs.min() < 0:
-            raise ValueError(f"filter pairs hold {pairs.min()}; wanted rows and classes of at least 0")
+            raise ValueError(f"filter pairs contain {pairs.min()}; wanted rows and classes of at least 0")
         pairs = pairs.astype(np.int64, copy=False)
         order_P = np.lexsort((pairs[:, 1], pairs[:, 0]))
         self.rows: Int64 = pairs[order_P, 0]
@@ -185,17 +185,18 @@ class FilterPairs:
 
 
 Pairs: TypeAlias = FilterPairs | NDArray[Any] | None
-"""What the option ``filter_pairs`` takes: sorted pairs, an array [P, 2] of (row, class), or none."""
+"""The value of the option ``filter_pairs``: sorted pairs, an array [P, 2] of (row, class), or none."""
 
 
 def without_pairs(ids_NM: Any, labels: LabelPairs, pairs: FilterPairs, *, num_classes: int) -> tuple[Any, LabelPairs]:
-    """Ranked ids and labels with the filtered classes taken out."""
+    """Ranked ids and labels without the filtered classes."""
     if len(pairs) == 0:
         return ids_NM, labels
     if pairs.rows[-1] >= labels.num_rows:
-        raise ValueError(f"filter pairs hold the row {pairs.rows[-1]}; wanted rows from 0 to {labels.num_rows - 1}")
+        raise ValueError(f"filter pairs contain the row {pairs.rows[-1]}; wanted rows from 0 to {labels.num_rows - 1}")
     if pairs.classes.max() >= num_classes:
-        raise ValueError(f"filter pairs hold the class {pairs.classes.max()}; wanted ids from 0 to {num_classes - 1}")
+        wanted = f"ids from 0 to {num_classes - 1}"
+        raise ValueError(f"filter pairs contain the class {pairs.classes.max()}; wanted {wanted}")
     keys_P = pair_keys(pairs.rows, pairs.classes, num_classes)
     kept_labels = labels.select(~np.isin(labels.keys(num_classes), keys_P))
     return _closed_up(ids_NM, keys_P, num_classes), kept_labels

@@ -7,8 +7,8 @@ Every function takes
 - ``k``: how many places count;
 - ``filter_pairs``: (row, class) pairs taken out of lists and labels first (see ``labels.FilterPairs``).
 
-A row without labels counts as a row and adds 0. A class that a list repeats hits at its first place only, and
-the repeats keep their places. For several k over many batches, ``RankingMetrics`` looks at each list once.
+A row without labels counts as a row and adds 0. A class that a list repeats hits at its first place only, and the
+repeats keep their places. For several k over many batches, ``RankingMetrics`` reads each list once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from owlmine.metrics.labels import Labels, Pairs
 
 
 def precision_at_k(ranked_ids: RankedIds, labels: Labels, k: int, *, filter_pairs: Pairs = None) -> float:
-    """Mean of (hits among the first k) / k; k divides always, even where a row has fewer labels or places."""
+    """Mean of (hits among the first k) / k; the divisor is k even if a row has fewer labels or places."""
     hits = _judged(ranked_ids, labels, k, filter_pairs)
     return hit_sum(hits, k) / k / hits.num_rows
 
@@ -111,12 +111,12 @@ def coverage_at_k(ranked_ids: RankedIds, labels: Labels, k: int, *, filter_pairs
 
 
 def ratio(part: float, whole: float) -> float:
-    """part / whole, and 0 where there was nothing to achieve."""
+    """part / whole, or 0 if nothing was achievable."""
     return part / whole if whole else 0.0
 
 
 def check_inverse_propensities(inverse_propensities: NDArray[Any], *, num_classes: int | None = None) -> Float64:
-    """1/p per class as float64; ValueError unless they are finite, positive, and one per class."""
+    """1/p per class as float64. Raises ValueError unless they are finite, positive, and one per class."""
     weights_K = np.asarray(inverse_propensities)
     if weights_K.ndim != 1 or (num_classes is not None and len(weights_K) != num_classes):
         wanted = "one per class" if num_classes is None else f"[{num_classes}], one per class"
@@ -125,7 +125,7 @@ def check_inverse_propensities(inverse_propensities: NDArray[Any], *, num_classe
         raise ValueError(f"inverse_propensities have the type {weights_K.dtype}; wanted numbers")
     wrong_K = ~((weights_K > 0) & np.isfinite(weights_K))
     if wrong_K.any():
-        raise ValueError(f"inverse_propensities hold {weights_K[wrong_K][0]}; wanted finite numbers above 0")
+        raise ValueError(f"inverse_propensities contain {weights_K[wrong_K][0]}; wanted finite numbers above 0")
     return weights_K.astype(np.float64)
 
 

@@ -74,7 +74,7 @@ def inverse_propensities(
         raise ValueError(f"num_points is {num_points}; wanted at least 3 training points")
     if len(counts_K) and counts_K.max() > num_points:
         raise ValueError(
-            f"class_counts hold {counts_K.max()}; wanted at most {num_points}, the number of training points"
+            f"class_counts contain {counts_K.max()}; wanted at most {num_points}, the number of training points"
         )
     constants = constants or PropensityConstants()
     c = (np.log(num_points) - 1.0) * (constants.b + 1.0) ** constants.a
@@ -91,5 +91,5 @@ def check_class_counts(class_counts: NDArray[Any], *, num_classes: int | None = 
     if len(counts_K) and counts_K.dtype.kind not in "iu":
         raise ValueError(f"class_counts have the type {counts_K.dtype}; wanted integers")
     if len(counts_K) and counts_K.min() < 0:
-        raise ValueError(f"class_counts hold {counts_K.min()}; wanted at least 0")
+        raise ValueError(f"class_counts contain {counts_K.min()}; wanted at least 0")
     return counts_K.astype(np.int64)

@@ -100,7 +100,7 @@ def _check_scores(scores: Any) -> None:
 
 def _check_no_nan(scores: Any) -> None:
     if bool(array_module(scores).isnan(scores).any()):
-        raise ValueError("scores hold NaN; wanted numbers that can be put in order")
+        raise ValueError("scores contain NaN; wanted numbers that can be put in order")
 
 
 def _rising(values: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Class ids at the doors of mining and of the losses.
+"""Input checks of mining and of the losses.
 
-Shapes and dtypes are always checked: that costs nothing. Values (NaN, class ids out of range) are looked at
-by default on the CPU only, because on a GPU the host would wait for the device; ``validate=True`` looks
-everywhere, ``validate=False`` nowhere. Under torch.compile values are never looked at.
+Shapes and dtypes are always checked, which costs nothing. Values (NaN, class ids out of range) are checked by default
+on the CPU only, because on a GPU the host would have to wait for the device; ``validate=True`` always checks them,
+``validate=False`` never. Under torch.compile, values are never checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def may_look(tensor: Tensor, validate: bool | None) -> bool:
-    """Whether the values of ``tensor`` may decide what happens on the host."""
+    """Whether the host may read the values of ``tensor``."""
     if torch.compiler.is_compiling():
         return False
     return tensor.device.type == "cpu" if validate is None else validate

@@ -1,10 +1,10 @@
 """Distinct class ids: a keyed permutation of the classes, and uniform draws without replacement.
 
 The permutation is computed place by place: no table, no sort, the same on every device. Rounds of a Feistel network
-over the bits of a number mix it into another one; numbers past the last class go round again until they are a class.
-Every key gives a bijection, whatever the mixing function does, so the first W places are W distinct classes. Over keys
-they are distributed as a uniform draw as far as statistical tests can detect
-(``tests/mining/test_permutation.py``); ``draw_distinct`` is uniform by proof.
+permute the bits of a number; numbers past the last class are permuted again until they are a class. Every key gives a
+bijection, whatever the mixing function does, so the first W places are W distinct classes. Over keys they are
+distributed as a uniform draw as far as statistical tests can detect (``tests/mining/test_permutation.py``);
+``draw_distinct`` is uniform by proof.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def bits_of(num_classes: int) -> tuple[int, int]:
 
 
 def rounds_of(num_classes: int) -> int:
-    """Rounds after which the chance of a pair of classes at two given places is right but for a factor 1 + 2^-17.
+    """Rounds after which the probability of a pair of classes at two given places is right up to a factor 1 + 2^-17.
 
     After R rounds it is off by a factor of up to 1 + 2^(bits - R * left bits): few classes have few bits to mix, and
     need more rounds.
@@ -76,7 +76,7 @@ def _mix(x: Tensor) -> Tensor:
 # Legend: R rows, M draws of each, C distinct ids wanted.
 
 
-# Above this share of the classes the repeats cost more than a permutation of all of them.
+# Above this share of the classes, repeats cost more than a permutation of all classes.
 _PERMUTE_ABOVE = 1 / 4
 # Chance that one row of fixed shape runs short, as a power of two.
 _SHORTAGE_LOG2 = -64
@@ -86,7 +86,7 @@ _RANDOM_BITS = (1 << 63) - 1
 
 
 def draw_distinct(num_rows: int, count: int, *, num_classes: int, generator: torch.Generator) -> Tensor:
-    """``ids_RC``: ``count`` distinct ids below ``num_classes`` in each row. A GPU is waited for."""
+    """``ids_RC``: ``count`` distinct ids below ``num_classes`` in each row. Synchronises with a GPU."""
     _check(num_rows, count, num_classes)
     if count > num_classes * _PERMUTE_ABOVE:
         return _permuted(num_rows, count, num_classes, generator)
@@ -98,10 +98,10 @@ def draw_distinct(num_rows: int, count: int, *, num_classes: int, generator: tor
 def draw_distinct_fixed(
     num_rows: int, count: int, *, num_classes: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """The same with fixed shapes and no look at values: ``ids_RC`` and the number of rows that ran short (int64).
+    """The same with fixed shapes and without reading values: ``ids_RC`` and the number of rows that ran short (int64).
 
-    A row runs short with chance below 2^-64; it is then filled up with the smallest ids that it lacks, so it
-    stays valid though no longer uniform.
+    A row runs short with probability below 2^-64; it is then filled with the smallest ids that it lacks, so it stays
+    valid but is no longer uniform.
     """
     _check(num_rows, count, num_classes)
     if count > num_classes * _PERMUTE_ABOVE:
@@ -113,7 +113,7 @@ def draw_distinct_fixed(
 
 
 def draw_subset(count: int, *, num_classes: int, generator: torch.Generator) -> Tensor:
-    """``ids_C``: a uniform subset of the ids below ``num_classes``, ascending. A GPU is waited for."""
+    """``ids_C``: a uniform subset of the ids below ``num_classes``, ascending. Synchronises with a GPU."""
     _check(1, count, num_classes)
     if generator.device.type == "cpu":
         return _subset_on_cpu(count, num_classes, generator)
@@ -169,7 +169,7 @@ def log2_shortage_bound(draws: int, count: int, q: float) -> float:
 def first_distinct(draws_RM: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The first ``count`` distinct values of each row in order, and how many distinct ones it has in all.
 
-    Where a row has fewer than ``count``, the places left over hold -1.
+    If a row has fewer than ``count``, the remaining places are -1.
     """
     sorted_RM, order_RM = draws_RM.sort(dim=1, stable=True)
     is_new_RM = torch.ones_like(draws_RM, dtype=torch.bool)

@@ -1,11 +1,11 @@
-"""One door to the hardest classes of a query: of all classes or of a pool, on any device.
+"""The hardest classes of a query: among all classes or in a pool, on any device.
 
-On a GPU with Triton the scores are reduced where they are computed, and never written out whole; elsewhere blocks of
-them are, by plain PyTorch.
+On a GPU with Triton, scores are reduced where they are computed, and never written out in full; elsewhere, plain
+PyTorch computes them in blocks.
 
-One rule for ties: among equal scores the smaller position ranks first. torch.topk promises nothing about ties. A loss
-does not notice, its gradient does: it would go to another class from one device or version to the next, most often in
-bfloat16, where ties are common.
+One rule for ties: among equal scores the smaller position ranks first. torch.topk makes no guarantee about ties. They
+do not change a loss, but they do change its gradient: it would go to another class from one device or version to the
+next, most often in bfloat16, where ties are common.
 
 Shapes: N queries or points, K classes, R rows to score, C rows of a block, D dimension, B pool or scores of each point,
 T kept, E excluded places in all.
@@ -30,7 +30,7 @@ def highest_reference(scores_NB: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def highest(scores_NB: Tensor, count: int) -> Tensor:
-    """The same positions as ``highest_reference``, without a full sort where ``count`` is small."""
+    """The same positions as ``highest_reference``, without a full sort if ``count`` is small."""
     width = scores_NB.shape[1]
     assert 0 <= count <= width
     if count == 0:
@@ -70,8 +70,8 @@ def _settle_boundary(scores_NB: Tensor, values_NT: Tensor, ids_NT: Tensor, bound
 
 # Scores held at once. Larger blocks gain nothing; N x K is never held.
 _BLOCK_SCORES = 1 << 24
-# On a CPU so many queries at a time: with some ten thousand classes their scores are looked through while still in the
-# cache.
+# Queries at a time on a CPU: with some ten thousand classes, their scores are still in the cache when they are
+# searched.
 _CPU_QUERIES = 128
 
 
@@ -81,7 +81,7 @@ def hardest_plain(
 ) -> tuple[Tensor, Tensor]:
     """The ``k`` highest scores of each query and their rows, highest first; among equal scores the smaller row.
 
-    ``excluded``: numbers of queries and rows [E] that do not count. Where fewer than ``k`` are left: -inf and -1.
+    ``excluded``: numbers of queries and rows [E] that do not count. If fewer than ``k`` are left: -inf and -1.
     """
     if queries_ND.device.type == "cpu" and len(queries_ND) > _CPU_QUERIES:
         parts = [
@@ -104,7 +104,7 @@ def hardest_plain(
 
 
 def _of_queries(excluded: tuple[Tensor, Tensor], start: int) -> tuple[Tensor, Tensor]:
-    """What is excluded for the block of queries that begins there, numbered anew."""
+    """The exclusions for the block of queries that starts there, renumbered."""
     here_E = (excluded[0] >= start) & (excluded[0] < start + _CPU_QUERIES)
     return excluded[0][here_E] - start, excluded[1][here_E]
 
@@ -131,8 +131,8 @@ def hardest(
 ) -> tuple[Tensor, Tensor]:
     """Scores and ids [N, k] of the ``k`` classes with the highest inner products, highest first.
 
-    ``pool``: distinct class ids [B] to choose from, instead of all. ``exclude``: classes that do not count for a query,
-    as padded ids or compressed rows (``owlmine.mining.known``). Where fewer than ``k`` are left, -inf and -1.
+    ``pool``: distinct class ids [B] to choose from, instead of all. ``exclude``: classes to leave out for a query, as
+    padded ids or compressed rows (``owlmine.mining.known``). If fewer than ``k`` are left, -inf and -1.
 
     Ids are those of float32 ``topk`` wherever scores differ by more than the arithmetic's error. Among equal scores
     the first class, or the first of the pool, comes first; on a GPU that holds for scores that are equal to the bit.
@@ -172,7 +172,7 @@ def _excluded_pairs(exclude: Known | None, queries_ND: Tensor) -> tuple[Tensor, 
 
 @lru_cache(maxsize=1)
 def have_triton() -> bool:
-    """Whether kernels can be compiled; says so once where they cannot."""
+    """Whether kernels can be compiled; warns once if they cannot."""
     try:
         import triton  # noqa: F401
     except ImportError:

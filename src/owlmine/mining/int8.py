@@ -1,8 +1,8 @@
-"""The highest dot products of a batch by way of 8-bit integers: several times faster, and the answer of float32.
+"""The highest dot products of a batch with 8-bit integers: several times faster, with the same result as float32.
 
-Integers rule out nearly all rows by a bound that holds for certain (see ``_int8.c``); the few that are left are
-multiplied in float32. So what is found is the highest up to the rounding of float32, as with one product of float32
-matrices, and the choice of path changes the time alone.
+A guaranteed bound on integer products rules out nearly all rows (see ``_int8.c``); the few that remain are multiplied
+in float32. So the result is exact up to float32 rounding, as with one product of float32 matrices, and the choice of
+path changes only the time.
 
 Shapes: N queries, R rows of a table, W of them to search, D dimension, T kept, H scores to hide.
 """
@@ -17,9 +17,9 @@ from torch import Tensor
 
 from owlmine.extensions import load_extension
 
-# Below so many multiplications the few calls that are spared count for more.
+# With fewer multiplications than this, the overhead of the extra calls is larger.
 _LEAST_WORK = 1 << 22
-# Past this, too many rows are multiplied out.
+# Beyond this, too many rows remain for float32.
 _MOST_KEPT = 32
 # The extension finds one row at least in each group of 16, and looks at 256 rows at a time.
 _LEAST_WIDTH = 1024
@@ -34,8 +34,8 @@ def compiled_module() -> ModuleType | None:
 
 @cache
 def cpu_multiplies_int8() -> bool:
-    """Whether the CPU adds up products of bytes in 32 bits (VNNI). Without that PyTorch is slow at it, or adds up in 16
-    bits, which overflow."""
+    """Whether the CPU sums products of bytes in 32 bits (VNNI). Without that, PyTorch is slow, or sums in 16 bits,
+    which overflow."""
     has_vnni = getattr(torch.cpu, "_is_vnni_supported", lambda: False)
     if not (hasattr(torch, "_int_mm") and has_vnni() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return False
@@ -64,7 +64,7 @@ class Int8Search:
 
     @staticmethod
     def suits(queries_ND: Tensor, weight_RD: Tensor, *, width: int, kept: int) -> bool:
-        """Whether this is the way to find the ``kept`` highest of ``width`` rows; never a matter of timing."""
+        """Whether to use this to find the ``kept`` highest of ``width`` rows; never decided by timing."""
         num_queries, dim = queries_ND.shape
         return (
             compiled_module() is not None

@@ -1,11 +1,10 @@
 """Other known positives of a point that happen to be in its pool: which entries must not count as negatives.
 
-A pool drawn for one positive may contain the point's other labels. Masking them leaves a pool that is uniform
-over the B-subsets, less those labels: given how many remain, they are a uniform subset of the classes that
-are not positives, but how many remain is random. The losses keep the weight of each rank as it is and do not
-share out what the missing ranks would have had: for top-k nothing changes unless fewer than k remain, and for
-negative sampling in the paper's convention the loss stays an unbiased estimate of the sum over all classes
-that are not positives.
+A pool drawn for one positive may contain the point's other labels. Masking them leaves a pool that is uniform over the
+B-subsets, less those labels: given how many remain, they are a uniform subset of the classes that are not positives,
+but how many remain is random. The losses keep the weight of each rank and do not redistribute that of the missing
+ranks: for top-k nothing changes unless fewer than k remain, and for negative sampling in the paper's convention the
+loss stays an unbiased estimate of the sum over all classes that are not positives.
 
 Known positives come as padded ids ``known_NP`` (-1 where a point has fewer than P) or as compressed rows, a
 pair ``(offsets, ids)`` where point n owns ``ids[offsets[n]:offsets[n + 1]]``.
@@ -49,7 +48,7 @@ def known_in_batch_pool(pool: BatchPool, known: Known, *, validate: bool | None 
     # Labels that are not in the pool are written to one column past the end.
     column_E = torch.where(is_in_E, where_E, width)
     flat = torch.zeros(num_points * (width + 1), dtype=torch.bool, device=pool.dropped.device)
-    # Not mask[rows, columns] = True, for which a GPU would be waited for.
+    # Not mask[rows, columns] = True, which would synchronise with a GPU.
     mask_NW = flat.scatter(0, rows_E * (width + 1) + column_E, True).reshape(num_points, width + 1)
     return mask_NW[:, :width].scatter(1, pool.dropped[:, None], True)
 

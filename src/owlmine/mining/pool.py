@@ -1,9 +1,9 @@
 """Pools: B classes drawn uniformly from all but the positive (paper, Algorithm 1, step 1).
 
-Either each point has a pool of its own, or a batch shares B + 1 classes of which each point leaves out one:
-its positive if that is among them, otherwise one at random. Given its positive, a point's pool is uniform
-over all B-subsets without it in both forms; in the shared form the pools of different points are not
-independent. What the shared form buys: the scores of a batch are one matrix product.
+Either each point has a pool of its own, or a batch shares B + 1 classes of which each point leaves out one: its
+positive if that is among them, otherwise one at random. Given its positive, a point's pool is uniform over all
+B-subsets without it in both forms; in the shared form the pools of different points are not independent. With the
+shared form, the scores of a batch are one matrix product.
 
 Legend: N points, B pool, W = B + 1 classes shared by a batch.
 """
@@ -28,7 +28,7 @@ class BatchPool:
     dropped: Tensor
     """[N] the position in ``shared_ids`` that each point leaves out."""
     shortages: Tensor
-    """How often fixed shapes ran short (0-d int64 on the device); 0 always where values may be looked at."""
+    """How often fixed shapes ran short (0-d int64 on the device); always 0 if values may be read."""
 
     @property
     def pool_size(self) -> int:

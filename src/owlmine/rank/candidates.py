@@ -21,6 +21,7 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever
+from owlmine.index.approximate import MOST_ANSWERS, ApproximateIndex
 from owlmine.mining import hardest
 
 SUGGESTED = 20
@@ -95,27 +96,38 @@ def find_candidates(
     among: Int64 | None = None,
     suggesters: Sequence[Suggests] = (),
     num_trained: int | None = None,
+    index: ApproximateIndex | None = None,
 ) -> Candidates:
     """The ``count`` best classes of each query, and what judges suggest.
 
-    ``among``: ids to choose from, ascending. ``num_trained``: classes that training knew, where others were added
-    behind them.
+    ``among``: ids to choose from, ascending, by exact search. ``index``: finds the best of all classes. ``num_trained``:
+    classes that training knew, where others were added after them.
     """
-    chosen = None if among is None else torch.from_numpy(among).to(model.device)
-    table = model.classes.weight if chosen is None else model.classes.weight[chosen]
-    scores, places = hardest(encoded.vectors_ND, table, count)
-    dense_NS: Float32 = scores.float().cpu().numpy()
-    ids_NS: Int64 = (places if chosen is None else chosen[places]).cpu().numpy()
+    dense_NS, ids_NS = _best(model, encoded.vectors_ND, count, among, index)
     if not suggesters or (among is None and num_trained is None):
         best_N: Float32 = dense_NS.max(axis=1, initial=-np.inf)
     else:
         # How much names count depends on the best of all trained classes, whoever is on the list.
-        scores, _ = hardest(encoded.vectors_ND, model.classes.weight[:num_trained], 1)
-        best_N = scores[:, 0].float().cpu().numpy()
+        best_N = hardest(encoded.vectors_ND, model.classes.weight[:num_trained], 1)[0][:, 0].float().cpu().numpy()
     candidates = Candidates(encoded, ids_NS, dense_NS, best_N, count)
     for suggester in suggesters:
         candidates = _with_suggested(model, candidates, suggester, among)
     return candidates
+
+
+def _best(
+    model: Retriever, vectors_ND: Tensor, count: int, among: Int64 | None, index: ApproximateIndex | None
+) -> tuple[Float32, Int64]:
+    table_KD = model.classes.weight
+    if among is not None:
+        chosen = torch.from_numpy(among).to(model.device)
+        scores, places = hardest(vectors_ND, table_KD[chosen], count)
+        ids = chosen[places]
+    elif index is not None and count <= MOST_ANSWERS:
+        scores, ids = index.search(vectors_ND, table_KD, count)
+    else:
+        scores, ids = hardest(vectors_ND, table_KD, count)
+    return scores.float().cpu().numpy(), ids.cpu().numpy()
 
 
 def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggests, among: Int64 | None) -> Candidates:

@@ -1,4 +1,4 @@
-"""From what people and files call a class to its number in a model."""
+"""From the key or name of a class to its number in a model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from owlmine.data.rows import Int64
 from owlmine.errors import OwlmineError, excerpt
 from owlmine.rank.words import ClassWords
 
-# Comparing spellings costs some microseconds a key; of more keys than these, those that begin alike are compared.
+# Comparing spellings takes some microseconds per key; with more keys than this, only those with the same beginning are
+# compared.
 _MAX_COMPARED = 100_000
 
 
 class ClassIndex:
-    """Class ids by key. Reads labels of files as a conversion does, but with the classes that a model has."""
+    """Class ids by key. Reads labels of files as a conversion does, but with the classes of a model."""
 
     def __init__(self, keys: StringTable) -> None:
         self._keys = keys
@@ -30,7 +31,7 @@ class ClassIndex:
 
     @cached_property
     def _by_number(self) -> tuple[Int64, Int64]:
-        """The keys that are numbers, ascending, and the class of each: 16 bytes a class, where a dictionary has 150."""
+        """The numeric keys, ascending, and the class of each: 16 bytes per class instead of 150 in a dictionary."""
         pairs = [(int(key), number) for number, key in enumerate(self._keys) if _is_number(key)]
         numbers, ids = np.array(pairs, np.int64).reshape(-1, 2).T
         order = np.argsort(numbers)
@@ -40,7 +41,7 @@ class ClassIndex:
         return self._by_key.get(key)
 
     def raw_ids(self, labels: RowLabels, *, training: bool) -> Int64:
-        """The class of each label entry; -1 where the model has none."""
+        """The class of each label entry; -1 if the model does not have it."""
         assert not training
         if isinstance(labels.classes, np.ndarray):
             return self.final_of_numbers(labels.classes)
@@ -64,9 +65,9 @@ class ClassIndex:
 
 
 def find_classes(words: ClassWords, wanted: Sequence[str]) -> Int64:
-    """The ids of the classes with these keys, or with these names where no key fits.
+    """The ids of the classes with these keys or, if no key matches, with these names.
 
-    An unknown one is an error that names the nearest spellings.
+    An unknown one raises an error with the closest spellings.
     """
     if not wanted:
         raise OwlmineError("no class was named; wanted at least one key")
@@ -86,8 +87,8 @@ def _named(words: ClassWords, word: str) -> list[int]:
         keys = ", ".join(repr(words.keys[number]) for number in ids[:3])
         raise OwlmineError(f"{len(ids)} classes are named {excerpt(word)}; give a key, such as {keys}")
     close = _close(words, word)
-    told = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    raise OwlmineError(f"the model has no class {excerpt(word)}{told}")
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    raise OwlmineError(f"the model has no class {excerpt(word)}{hint}")
 
 
 def _close(words: ClassWords, word: str) -> list[str]:
@@ -103,6 +104,6 @@ def _close(words: ClassWords, word: str) -> list[str]:
 
 
 def _is_number(key: str) -> bool:
-    """Whether a file could have meant this key by a number: no leading zeros, and 64 bits hold it."""
+    """Whether a number in a file can mean this key: no leading zeros, and it fits into 64 bits."""
     digits = key.removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) <= 18 and str(int(key)) == key

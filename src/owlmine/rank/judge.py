@@ -19,6 +19,7 @@ from owlmine.data.rows import Float32, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.progress import Heartbeat
 from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.index.approximate import ApproximateIndex
 from owlmine.rank.candidates import Candidates
 from owlmine.rank.words import ClassWords, FeatureWords
 
@@ -28,13 +29,13 @@ class JudgeSizes:
     """How large judges may be and among which forms they may be chosen; the plan decides."""
 
     shortlist: int
-    """Classes of the dense model that are judged."""
+    """Best classes of the dense model that are judged; those that judges suggest come on top."""
     neighbours: int = 0
-    """Training points that vote; 0: none."""
+    """Nearest training points that vote for their labels and suggest them; 0: none."""
     neighbour_kinds: tuple[str, ...] = ("sparse",)
-    """By what neighbours may be found: ``sparse`` features, ``dense`` vectors."""
+    """How neighbours may be found: by ``sparse`` features, by ``dense`` vectors. Each kind is a judge of its own."""
     names: bool = False
-    """Whether the names of classes may count."""
+    """Whether the names of classes may count, and suggest classes."""
     costs: tuple[float, ...] = (1.0,)
     """Costs of the linear classifiers to choose from."""
     most_pairs_of_choice: int = 0
@@ -52,6 +53,8 @@ class Training:
     features: FeatureWords
     sizes: JudgeSizes
     seed: int
+    index: ApproximateIndex | None = None
+    """Of the model's classes, where shortlists are found by one."""
     message: Callable[[str], None] = field(default=lambda text: None)
     check: Callable[[str], None] = field(default=lambda where: None)
     """Called between blocks of work with a word for where it is; may raise to stop."""

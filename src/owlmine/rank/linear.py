@@ -1,4 +1,4 @@
-"""The judge with a sparse linear classifier for each class, learned from what the dense model confuses.
+"""The judge with a sparse linear classifier for each class, trained on the classes that the dense model confuses.
 
 A dense model blurs rare words together; a classifier with a weight for each of them does not.
 
@@ -26,11 +26,11 @@ from owlmine.rank.judge import Training, Variant, check_settings, register
 from owlmine.rank.linear_training import LinearOptions, MinedPairs, train_linear
 from owlmine.rank.sparse_weights import SparseWeights
 
-# Pairs of a point and a class that it was confused with: what memory and patience allow. Within these bounds longer
-# shortlists make better classifiers, as they then have seen more of what they must tell apart.
+# Limits on pairs of a point and a confusable class, for memory and time. Within these limits, longer shortlists make
+# better classifiers, since they train on more of the classes that they must distinguish.
 _MOST_PAIRS = 30_000_000
 _SHORTEST, _LONGEST = 10, 100
-# Numbers of encoded queries at a time, where a query is as wide as all features.
+# Numbers of encoded queries at a time, if a query is as wide as all features.
 _BLOCK_NUMBERS = 1 << 26
 
 
@@ -49,7 +49,7 @@ class LinearJudge:
 
     @classmethod
     def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
-        """Forms by the cost of the classifiers."""
+        """Variants by the cost of the classifiers."""
         pairs, shape = mine_pairs(training), training.model.shape
         costs = training.sizes.costs if len(pairs) <= training.sizes.most_pairs_of_choice else (1.0,)
         forms: dict[Variant, Self] = {}
@@ -103,16 +103,16 @@ def mine_pairs(training: Training) -> MinedPairs:
     """The classes that the dense model confuses with the labels of training points."""
     model, num_points = training.model, len(training.labels)
     length = min(max(_MOST_PAIRS // num_points, _SHORTEST), _LONGEST, model.shape.num_classes)
-    training.message(f"the {length} best classes of each training point, for what the model confuses")
+    training.message(f"the {length} best classes of each training point, to find confusable classes")
     ranked_NS = np.empty((num_points, length), np.int32)
     if model.shape.kind == "linear":
-        # A query is as long as there are features.
+        # A query is as wide as the features.
         num_rows = min(1024, max(_BLOCK_NUMBERS // model.shape.num_features, 1))
         for block in training.blocks("shortlists", num_rows):
             ranked_NS[block] = hardest(training.encode(block), model.classes.weight, length)[1].cpu().numpy()
     else:
-        # Which classes are confused need not be known to the last bit.
-        search = RoughSearch(model.classes.weight)
+        # Confusable classes need not be exact to the last bit.
+        search = RoughSearch(model.classes.weight, training.index)
         for block in training.blocks("shortlists"):
             ranked_NS[block] = search(training.encode(block), length).cpu().numpy()
     return MinedPairs.of(ranked_NS, training.labels, num_classes=model.shape.num_classes)

@@ -1,7 +1,7 @@
-"""Sparse linear classifiers, one per class, learned from what the dense model confuses.
+"""Sparse linear classifiers, one per class, trained on the classes that the dense model confuses.
 
 From shortlists to pairs of a class and a point (``MinedPairs``); from pairs to classifiers (``train_linear``), by dual
-coordinate descent in C, or in NumPy where there is no compiler.
+coordinate descent in C, or in NumPy without a compiler.
 
 With a dual variable 0 <= alpha <= U per point and w = Σ alpha y x, the slope of the dual in one alpha is
     y <w, x> - 1 + alpha r            r = 1 / (2 cost), U = ∞: squared hinge;  r = 0, U = cost: hinge
@@ -35,7 +35,7 @@ LOSSES = ("squared-hinge", "hinge")
 class LinearOptions:
     """Per class: minimise |w|² / 2 + cost Σ max(0, 1 - y <w, x>)^p, p = 2 for the squared hinge and 1 for the hinge.
 
-    x has a constant feature 1, whose weight is the bias: it counts in |w| like the others.
+    x has a constant feature 1, whose weight is the bias: it is part of |w| like the others.
     """
 
     cost: float = option(1.0, "how much a point on the wrong side counts against large weights")
@@ -128,7 +128,7 @@ def _check_pairs_of(ranked_NS: NDArray[Any], labels: SparseRows, num_classes: in
 
 # Weights that a chunk of classes could write: 128 MiB at 8 bytes each.
 _CHUNK_ROOM = 1 << 24
-# Entries that a chunk reads in one pass: a few seconds until progress is told again.
+# Entries that a chunk reads in one pass: a few seconds between progress reports.
 _CHUNK_ENTRIES = 1 << 27
 
 
@@ -143,7 +143,7 @@ class Task:
 
     @classmethod
     def of(cls, queries: SparseRows, pairs: MinedPairs, *, num_features: int) -> Task:
-        """ValueError where ids are out of range, or a row does not have each feature once, in ascending order."""
+        """Raises ValueError if ids are out of range, or a row does not have each feature once, in ascending order."""
         if not 0 <= num_features < 2**31:
             raise ValueError(f"num_features is {num_features}; wanted 0 to 2^31 - 1")
         queries = checked_rows(queries, num_features=num_features)
@@ -153,7 +153,7 @@ class Task:
         return cls(queries, squared_lengths(queries) + 1, pairs, num_features)
 
     def chunks(self) -> Iterator[tuple[range, Int64]]:
-        """Consecutive classes, and offsets [C + 1] of the room that their weights could need."""
+        """Consecutive classes, and offsets [C + 1] of the space that their weights may need."""
         offsets_K1 = self.pairs.offsets_K1
         entries_K1 = offsets_from_counts(self.queries.counts[self.pairs.points])[offsets_K1]
         room_K1 = offsets_from_counts(np.minimum(np.diff(entries_K1), self.num_features))
@@ -179,7 +179,7 @@ def _checked_pairs(pairs: MinedPairs, *, num_points: int) -> MinedPairs:
     if (np.diff(offsets_K1.astype(np.int64)) < 0).any():
         raise ValueError("offsets of pairs do not ascend")
     if len(points) and not (points.min() >= 0 and points.max() < num_points):
-        raise ValueError(f"pairs speak of points {points.min()} to {points.max()}; there are {num_points} queries")
+        raise ValueError(f"pairs have points {points.min()} to {points.max()}; there are {num_points} queries")
     if not np.isin(targets, (-1, 1)).all():
         raise ValueError("a target is neither 1 nor -1")
     return MinedPairs(
@@ -191,7 +191,7 @@ def _checked_pairs(pairs: MinedPairs, *, num_points: int) -> MinedPairs:
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-# A slope that is not worth a move.
+# A slope below this is not worth a step.
 _STILL = 1e-12
 
 
@@ -223,7 +223,7 @@ class PlainTrainer:
 
 @dataclass
 class Descent:
-    """One class on its way; ``weights_F`` is zero wherever no point of the class has been."""
+    """One class in training; ``weights_F`` is zero for features that none of its points has."""
 
     task: Task
     points_P: NDArray[np.int32]
@@ -232,7 +232,7 @@ class Descent:
     bias: float = 0.0
 
     def run(self, options: LinearOptions, state: int) -> None:
-        """Passes in random order until the slopes that no bound holds back are within tolerance of each other."""
+        """Passes in random order until the slopes not blocked by a bound are within tolerance of each other."""
         count = active = len(self.points_P)
         order, alphas = list(range(count)), [0.0] * count
         above, below = inf, -inf
@@ -244,7 +244,7 @@ class Descent:
                 place = order[s]
                 slope = self._slope(place, alphas[place], options.ridge)
                 at_zero, at_highest = alphas[place] == 0, alphas[place] == options.highest_alpha
-                # Firmly at its bound: left out until the others agree.
+                # Firmly at its bound: left out until the others have converged.
                 if (at_zero and slope > above) or (at_highest and slope < below):
                     active -= 1
                     order[s], order[active] = order[active], order[s]
@@ -291,7 +291,7 @@ class Descent:
 
 
 def _sum(products: NDArray[np.float64]) -> float:
-    """Four at a time, as the compiled part adds: products of float32 are exact, so the bits are the same."""
+    """Four at a time, like the compiled part: products of float32 are exact, so the bits are the same."""
     whole = len(products) // 4 * 4
     lanes = products[:whole].reshape(-1, 4).sum(axis=0).tolist()
     for rest in products[whole:].tolist():
@@ -300,7 +300,7 @@ def _sum(products: NDArray[np.float64]) -> float:
 
 
 def first_state(seed: int, class_id: int) -> int:
-    """Where the random numbers of a class begin: a matter of these two alone."""
+    """The start of a class's random numbers: it depends on these two only."""
     return int(_mixed(np.array([seed], np.uint64) ^ _mixed(np.array([class_id], np.uint64)))[0])
 
 
@@ -315,7 +315,7 @@ def shuffle(order: list[int], count: int, state: int) -> int:
 
 
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """splitmix64 (Steele, Lea and Flood, 2014): every number stands for itself, so many are drawn at once."""
+    """splitmix64 (Steele, Lea and Flood, 2014): numbers do not depend on each other, so many are drawn at once."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -361,7 +361,7 @@ class CompiledTrainer:
 
 
 Progress = Callable[[int, int], None]
-"""Called with the classes that are done and all there are; may raise to stop."""
+"""Called with the number of classes done and the total; may raise to stop."""
 
 
 def train_linear(
@@ -373,10 +373,10 @@ def train_linear(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> SparseWeights:
-    """``queries``: the points that pairs speak of; each feature once in a row, in ascending order.
+    """``queries``: the points of the pairs; each feature once in a row, in ascending order.
 
     A class without a point of each kind gets no weights and the bias 0. The order in which the points of a class are
-    visited depends on ``seed`` and the class alone, so the number of threads does not show.
+    visited depends on ``seed`` and the class alone, so the number of threads does not matter.
     """
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed is {seed}; wanted 0 to 2^63 - 1")

@@ -175,18 +175,18 @@ Gather = Callable[[Collection[str]], Evidence]
 def choose_mix(gather: Gather, judges: Collection[str]) -> tuple[Mix, float]:
     """The best mix of some of these judges, and the mean of its P@1, P@3 and P@5.
 
-    First those that suggest classes, then the form of judges that always count, then judges that must help: whichever
-    makes the loss smallest. All weights are fitted anew each time. Where points are many, weights then move on for as
-    long as precision rises.
+    First those that suggest classes: where one does not help, its classes leave the lists and all begins anew. Then the
+    form of these and of judges that always count, then other judges that must help: whichever makes the loss smallest.
+    All weights are fitted anew each time. Where points are many, weights then move on for as long as precision rises.
     """
     evidence = gather(judges)
     always = {n: _usual_form(evidence, n) for n in evidence.scores if not JUDGES[n].must_help}
     chosen = dict(always)
     for name in evidence.suggested:
-        with_it = {**chosen, name: _usual_form(evidence, name)}
-        if not _is_better(evidence.fit_weights(with_it)[1], evidence.fit_weights(chosen)[1]):
+        _, loss = min((evidence.fit_weights({**chosen, name: v}) for v in evidence.scores[name]), key=_loss)
+        if not _is_better(loss, evidence.fit_weights(chosen)[1]):
             return choose_mix(gather, [other for other in judges if other != name])
-        chosen = with_it
+        chosen = {**chosen, name: _usual_form(evidence, name)}
     mix, loss = evidence.fit_weights(chosen)
     for name in chosen:
         if len(evidence.scores[name]) > 1:

@@ -24,12 +24,12 @@ from owlmine.mining import hardest
 
 def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
     """They share memory with the arrays where they can."""
-    # PyTorch warns of arrays that must not be written to.
+    # PyTorch warns about read-only arrays.
     return {name: torch.from_numpy(a if a.flags.writeable else a.copy()) for name, a in arrays.items()}
 
 
 def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, tuple[torch.dtype, int]]) -> None:
-    """ValueError unless there are just these, each of its type and number of dimensions."""
+    """Raises ValueError unless there are exactly these, each with its type and number of dimensions."""
     if set(tensors) != set(wanted):
         raise ValueError(f"tensors are {sorted(tensors)}; wanted {sorted(wanted)}")
     for name, (dtype, dim) in wanted.items():
@@ -41,7 +41,8 @@ def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, tuple[torc
 
 
 def as_arrays(tensors: Mapping[str, Tensor], wanted: Mapping[str, torch.dtype]) -> dict[str, NDArray[Any]]:
-    """ValueError unless there are just these, of one dimension, or none where the name begins with ``num_``."""
+    """Raises ValueError unless there are exactly these, with one dimension, or none if the name starts with
+    ``num_``."""
     check_tensors(tensors, {name: (dtype, 0 if name.startswith("num_") else 1) for name, dtype in wanted.items()})
     return {name: np.asarray(given.detach().cpu().numpy()) for name, given in tensors.items()}
 
@@ -50,7 +51,7 @@ _BLOCK_ROWS = 1 << 16
 
 
 def checked_rows(rows: SparseRows, *, num_features: int) -> SparseRows:
-    """The same rows in int64, int32 and float32; ValueError where a row could not be read, or a value is not finite."""
+    """The same rows in int64, int32 and float32. Raises ValueError for an invalid row or a non-finite value."""
     offsets, indices = np.asarray(rows.offsets), np.asarray(rows.indices)
     if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype.kind not in "iu":
         raise ValueError(f"offsets have the shape {offsets.shape} in {offsets.dtype}; wanted N + 1 whole numbers")
@@ -63,7 +64,7 @@ def checked_rows(rows: SparseRows, *, num_features: int) -> SparseRows:
     values = np.ones(len(indices), np.float32) if rows.values is None else np.asarray(rows.values)
     if values.shape != indices.shape:
         raise ValueError(f"values have the shape {values.shape}; wanted {indices.shape}, one for each index")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is seen below
+    with np.errstate(over="ignore"):  # values beyond float32 are detected below
         values = np.ascontiguousarray(values, np.float32)
     if len(values) and not np.isfinite([values.min(), values.max()]).all():
         raise ValueError("a value is not a finite number")
@@ -71,7 +72,7 @@ def checked_rows(rows: SparseRows, *, num_features: int) -> SparseRows:
 
 
 def squared_lengths(rows: SparseRows) -> NDArray[np.float64]:
-    """[N] |x|² of each row; ValueError where a row does not have each feature once, in ascending order."""
+    """[N] |x|² of each row. Raises ValueError if a row does not have each feature once, in ascending order."""
     assert rows.values is not None
     squares_N = np.empty(len(rows), np.float64)
     for start in range(0, len(rows), _BLOCK_ROWS):
@@ -85,7 +86,7 @@ def squared_lengths(rows: SparseRows) -> NDArray[np.float64]:
 
 
 def ascends_in_rows(offsets: NDArray[np.int64], indices: NDArray[np.int32]) -> bool:
-    """Whether each index of a row is above the one before it."""
+    """Whether the indices of each row ascend."""
     ascends = indices[1:] > indices[:-1]
     inner_starts = offsets[1:-1]
     ascends[inner_starts[(inner_starts > 0) & (inner_starts < len(indices))] - 1] = True
@@ -108,7 +109,7 @@ def compiled_points() -> ModuleType | None:
 
 @dataclass(frozen=True, eq=False)
 class SparsePoints:
-    """Feature f is had by ``points[offsets_F1[f]:offsets_F1[f + 1]]``, ascending, with the values at the same places.
+    """``points[offsets_F1[f]:offsets_F1[f + 1]]`` have feature f, ascending, with the values at the same places.
 
     The values are those of the points' unit vectors.
     """
@@ -119,7 +120,7 @@ class SparsePoints:
     num_points: int
 
     def __post_init__(self) -> None:
-        """ValueError where numbers do not fit each other, from wherever they come."""
+        """Raises ValueError for inconsistent numbers."""
         if not 0 <= self.num_points < 2**31:
             raise ValueError(f"num_points is {self.num_points}; wanted 0 to 2^31 - 1")
         lists = checked_rows(SparseRows(self.offsets_F1, self.points, self.values), num_features=self.num_points)
@@ -133,7 +134,7 @@ class SparsePoints:
 
     @classmethod
     def of(cls, queries: SparseRows, *, num_features: int) -> SparsePoints:
-        """An index of the queries of training points, a row each; a row of zeros is near to nothing."""
+        """An index of the queries of training points, a row each; a row of zeros has no neighbours."""
         rows = unit_rows(queries, num_features=num_features)
         lists = rows.to_scipy(num_features).tocsc()
         return cls(lists.indptr.astype(np.int64), lists.indices, lists.data, len(rows))
@@ -146,8 +147,8 @@ class SparsePoints:
         return len(self.offsets_F1) - 1
 
     def nearest(self, queries: SparseRows, vectors_ND: Tensor | None, count: int) -> tuple[Float32, Int64]:
-        """Cosines and numbers [N, n] of the nearest points, n = min(count, P): highest first, among equals the smaller
-        number. Where no further point has a cosine above 0: the cosine 0 and the number 0.
+        """Cosines and numbers [N, n] of the nearest points, n = min(count, P): highest first, ties by the smaller
+        number. If no further point has a cosine above 0: the cosine 0 and the number 0.
 
         ``vectors_ND`` is for points of another kind.
         """
@@ -164,7 +165,7 @@ class SparsePoints:
         return self
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a file keeps; they share memory with the points where they can."""
+        """The tensors for a file; they share memory with the points where possible."""
         return as_tensors(
             {
                 "offsets": self.offsets_F1,
@@ -176,16 +177,16 @@ class SparsePoints:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SparsePoints:
-        """Back from ``tensors()``; ValueError where that cannot be what they are."""
+        """The inverse of ``tensors()``. Raises ValueError for invalid tensors."""
         arrays = as_arrays(tensors, _SPARSE_DTYPES)
         return cls(arrays["offsets"], arrays["points"], arrays["values"], int(arrays["num_points"]))
 
 
 def unit_rows(rows: SparseRows, *, num_features: int) -> SparseRows:
-    """Rows scaled to length 1, each feature once and in ascending order; rows of zeros stay as they are."""
+    """Rows scaled to length 1, each feature once and in ascending order; rows of zeros do not change."""
     rows = checked_rows(rows, num_features=num_features)
     if not ascends_in_rows(rows.offsets, rows.indices):
-        matrix = rows.to_scipy(num_features).copy()  # what follows writes to it
+        matrix = rows.to_scipy(num_features).copy()  # it is modified below
         matrix.sum_duplicates()
         rows = checked_rows(SparseRows(matrix.indptr, matrix.indices, matrix.data), num_features=num_features)
     assert rows.values is not None
@@ -218,7 +219,7 @@ def compiled_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -
 
 
 def plain_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -> tuple[Float32, Int64]:
-    """What ``compiled_nearest`` does, in NumPy."""
+    """``compiled_nearest`` in NumPy."""
     assert rows.values is not None
     cosines_Nn = np.zeros((len(rows), num_nearest), np.float32)
     points_Nn = np.zeros((len(rows), num_nearest), np.int64)
@@ -237,8 +238,8 @@ def plain_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -> t
 class DensePoints:
     """Unit vectors of the training points, [P, W].
 
-    Of a model of several heads they are the first one's: all of them find hardly better neighbours, and are as many
-    times larger.
+    For an ensemble, those of its first model: all of them find hardly better neighbours and take several times the
+    memory.
     """
 
     vectors_PW: Tensor
@@ -270,17 +271,18 @@ class DensePoints:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> DensePoints:
-        """Back from ``tensors()``; ValueError where that cannot be what they are."""
+        """The inverse of ``tensors()``. Raises ValueError for invalid tensors."""
         check_tensors(tensors, {"vectors": (torch.bfloat16, 2)})
         vectors_PW = tensors["vectors"]
         if vectors_PW.numel():
             least, largest = (float(bound) for bound in torch.aminmax(vectors_PW))
             if not -1 <= least <= largest <= 1:
-                raise ValueError(f"vectors of points hold {least:g} to {largest:g}; wanted -1 to 1")
+                raise ValueError(f"vectors of points contain {least:g} to {largest:g}; wanted -1 to 1")
         return cls(vectors_PW)
 
 
 def first_head(vectors_ND: Tensor, width: int) -> Tensor:
-    """The unit vectors [N, width] of the first of the models that lie side by side in ``vectors_ND``."""
+    """The unit vectors [N, width] of the first model of the ensemble, whose vectors are concatenated in
+    ``vectors_ND``."""
     assert vectors_ND.shape[1] % width == 0
     return torch.nn.functional.normalize(vectors_ND[:, :width].float(), dim=1)

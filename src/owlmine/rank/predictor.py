@@ -1,6 +1,6 @@
-"""A trained model that can be asked: texts or vectors in, classes with scores and probabilities out.
+"""A trained model that answers queries: texts or vectors in, classes with scores and probabilities out.
 
-It does not change and may be used from many threads at once.
+It is immutable and may be used from many threads at once.
 
 Shapes: N queries, k answers, S places of a list, T best scores of all classes.
 """
@@ -20,6 +20,7 @@ from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.data.store import Store
 from owlmine.dense.retriever import Retriever
 from owlmine.errors import DataError, OwlmineError
+from owlmine.index.approximate import ApproximateIndex
 from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
 from owlmine.rank.candidates import Encoded
 from owlmine.rank.queries import (
@@ -37,12 +38,12 @@ from owlmine.rank.record import Record
 from owlmine.rank.words import ClassWords, FeatureWords
 
 Features = SparseRows | NDArray[np.float32]
-"""Queries as the model's features: what ``prepare`` gives, and what a store holds."""
+"""Queries as the model's features: the result of ``prepare``, or the queries of a store."""
 
-# Queries encoded and scored at once; fewer where a query is as wide as all features (the linear model).
+# Queries encoded and scored at once; fewer if a query is as wide as all features (the linear model).
 _BLOCK_ROWS = 1024
 _BLOCK_NUMBERS = 1 << 26
-# Best classes of a query that are put into a new order where rare ones are lifted: one that is not among them is not.
+# Best classes of a query that are re-ordered if rare ones are lifted; classes beyond these are not lifted.
 _LIFTED = 100
 
 
@@ -54,7 +55,7 @@ class Prediction:
     name: str
     score: float
     probability: float | None = None
-    """That the class is a label of the query; None where the model has no calibration."""
+    """The probability that the class is a label of the query; None if the model has no calibration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Predictions:
     ids_Nk: Int64
     scores_Nk: Float32
     probabilities_Nk: Float32 | None
-    """None where the model has no calibration."""
+    """None if the model has no calibration."""
 
     def __len__(self) -> int:
         return len(self.ids_Nk)
@@ -74,13 +75,12 @@ class Predictions:
 class Lift:
     """Rare classes first: order by probability * inverse propensity^strength instead of the probability.
 
-    A right answer counts 1 in P@k and its inverse propensity in PSP@k, so strength 0 is best for the one and 1 for the
-    other.
+    A correct answer counts 1 in P@k and its inverse propensity in PSP@k, so strength 0 is best for P@k and 1 for PSP@k.
     """
 
     strength: float
     constants: PropensityConstants | None = None
-    """Of propensities; None: those that were settled in training."""
+    """Propensity constants; None: those fixed at training."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.strength, int | float) or not 0 <= self.strength <= 1:
@@ -89,13 +89,15 @@ class Lift:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """The dense model, the ranker behind it, and the words for what comes in and goes out."""
+    """The dense model, the ranker, and the words for queries and classes."""
 
     dense: Retriever
     ranker: Ranker
     classes: ClassWords
     features: FeatureWords
     record: Record
+    index: ApproximateIndex | None = None
+    """Finds candidates faster than exact search; None: exact search is used."""
 
     def __repr__(self) -> str:
         judges = ", ".join(self.ranker.judges)
@@ -106,7 +108,7 @@ class Predictor:
 
     @property
     def takes(self) -> str:
-        """The kind of query that the model understands, in words."""
+        """The kind of query that the model takes, in words."""
         if self.features.from_text:
             return "text"
         return "dense vectors" if self.dense.shape.dense else "sparse vectors"
@@ -125,7 +127,7 @@ class Predictor:
         return self.features.weigh(as_sparse(queries, num_features=num_features), num_features=num_features)
 
     def predict(self, queries: Any, k: int = 5, *, tail: float = 0.0) -> list[list[Prediction]]:
-        """The ``k`` best classes of each raw query (see ``prepare``), best first; all where there are fewer.
+        """The ``k`` best classes of each raw query (see ``prepare``), best first; all if there are fewer.
 
         ``tail`` lifts rare classes: 0 is best for P@k, 1 for PSP@k.
         """
@@ -140,7 +142,7 @@ class Predictor:
     ) -> Predictions:
         """The ``k`` best classes of prepared queries; ``among`` are the class ids to choose from.
 
-        Where there are fewer classes to choose from, all of them are listed.
+        If there are fewer classes to choose from, all of them are returned.
         """
         features, num_classes = self._checked(features), self.dense.shape.num_classes
         chosen = None if among is None else checked_classes(among, num_classes)
@@ -166,7 +168,7 @@ class Predictor:
         return predictions.scores_Nk, predictions.ids_Nk
 
     def name(self, predictions: Predictions) -> list[list[Prediction]]:
-        """Predictions with the words for the classes."""
+        """Predictions with the keys and names of the classes."""
         keys, names, probabilities_Nk = self.classes.keys, self.classes.names, predictions.probabilities_Nk
         rows = []
         for row, (scores_k, ids_k) in enumerate(
@@ -192,7 +194,7 @@ class Predictor:
             scores, ids = self._ranked(encoded, max(k, calibration.depth), None, first_row)
             probabilities = calibration.probabilities(scores)
             return Predictions(ids[:, :k], scores[:, :k], probabilities[:, :k])
-        # How probable a class is depends on the best of all classes, not on those that somebody asks about.
+        # The probability of a class depends on the best of all classes, not only on the requested ones.
         best, best_ids = self._ranked(encoded, calibration.depth, None, first_row)
         scores, ids = self._ranked(encoded, k, among, first_row)
         listed = _as_listed(scores, ids, best, best_ids)
@@ -200,11 +202,11 @@ class Predictor:
 
     def _ranked(self, encoded: Encoded, k: int, among: Int64 | None, first_row: int) -> tuple[Float32, Int64]:
         """The best ``k`` of the candidates, in order."""
-        candidates = self.ranker.candidates(self.dense, encoded, k, among=among)
+        candidates = self.ranker.candidates(self.dense, encoded, k, among=among, index=self.index)
         check_scores(candidates.dense_NS, first_row, filled_NS=candidates.ids_NS >= 0)
         scores, ids = self.ranker.order(candidates)
         check_scores(scores, first_row, filled_NS=ids >= 0)
-        # Only behind the first ``k`` there may be empty places.
+        # Empty places may only follow the first ``k``.
         return scores[:, :k], ids[:, :k]
 
     def _blocks(self, num_rows: int) -> Iterator[slice]:
@@ -215,7 +217,7 @@ class Predictor:
             yield slice(start, start + size)
 
     def _checked(self, features: Features) -> Features:
-        """Prepared queries, of whoever prepared them, before anything is computed with them."""
+        """Checks prepared queries, from any source, before anything is computed with them."""
         shape = self.dense.shape
         if isinstance(features, SparseRows) and not shape.dense:
             return checked_features(features, num_features=shape.num_features)
@@ -224,7 +226,7 @@ class Predictor:
         raise DataError("queries", found=described(features), wanted=f"{self.takes} as prepare() gives them")
 
     def _lifted(self, predictions: Predictions, lift: Lift) -> Predictions:
-        """In the order of probability * inverse propensity^strength; empty places last, equals as they were."""
+        """In the order of probability * inverse propensity^strength; empty places last, ties in the old order."""
         ids_NS, probabilities_NS = predictions.ids_Nk, predictions.probabilities_Nk
         assert probabilities_NS is not None
         counts = self.classes.counts[np.maximum(ids_NS, 0).ravel()]
@@ -241,13 +243,18 @@ class Predictor:
             np.take_along_axis(probabilities_NS, order_NS, axis=1),
         )
 
+    def exact(self) -> Self:
+        """The same model without its index."""
+        return replace(self, index=None)
+
     def on(self, device: torch.device) -> Self:
-        """On that device."""
+        """A copy on that device; an index works on the CPU only."""
         tensors = {name: tensor.to(device) for name, tensor in self.dense.tensors().items()}
-        return replace(self, dense=Retriever.from_tensors(self.dense.shape, tensors), ranker=self.ranker.on(device))
+        dense, index = Retriever.from_tensors(self.dense.shape, tensors), self.index if device.type == "cpu" else None
+        return replace(self, dense=dense, ranker=self.ranker.on(device), index=index)
 
     def check_fits(self, store: Store) -> None:
-        """The store's features and classes must mean what the model's mean."""
+        """Checks that the store has the features and classes of the model."""
         num_classes = self.dense.shape.num_classes
         if store.num_classes != num_classes:
             raise OwlmineError(
@@ -259,7 +266,7 @@ class Predictor:
                 raise OwlmineError(f"{store.path}: class {number} is {store_key!r}; in the model it is {model_key!r}")
 
     def check_features_fit(self, store: Store) -> None:
-        """The store's features must mean what the model's mean; its classes may be others."""
+        """Checks that the store has the features of the model; its classes may differ."""
         shape, weighting = self.dense.shape, self.features.weighting
         pairs: list[tuple[str, Any, Any]] = [
             ("queries", store.meta["queries"], "dense" if shape.dense else "sparse"),

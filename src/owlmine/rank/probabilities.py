@@ -19,7 +19,7 @@ from scipy.special import expit
 
 Float64 = NDArray[np.float64]
 
-# On weights of features of unit spread: next to nothing beside hundreds of events, a bound where they are separable.
+# Ridge penalty on weights of standardised features: negligible with hundreds of events, a bound if they are separable.
 _RIDGE = 1.0
 _MAX_STEPS = 100
 # A spread below this share of the values themselves is float32's rounding, not something to learn from.
@@ -32,7 +32,7 @@ def fit_logistic(
     """Weights [P] and bias of p = sigmoid(features · weights + bias).
 
     Minimises the log loss with Platt's targets, (hits + 1) / (hits + 2) for a hit and 1 / (misses + 2) for a miss, so
-    that all hits or none still give a finite bias, plus half the squared weights of features of unit spread. The
+    that the bias is finite even if all are hits or none is, plus half the squared weights of standardised features. The
     weights of the features in ``not_negative`` are 0 or more.
     """
     assert features_EP.ndim == 2
@@ -60,7 +60,7 @@ def fit_logistic(
 
 
 def _minimum(inputs_EQ: Float64, targets_E: Float64) -> tuple[float, Float64]:
-    """Newton's method with halved steps; the last input is the bias, which the ridge leaves alone."""
+    """Newton's method with step halving; the last input is the bias, which has no ridge penalty."""
     ridge_Q = np.full(inputs_EQ.shape[1], _RIDGE)
     ridge_Q[-1] = 0.0
 
@@ -93,7 +93,7 @@ class PrecisionThreshold:
     precision: float
     threshold: float
     kept: float
-    """Share of the predictions on validation points that are left."""
+    """Share of the predictions on validation points that remain."""
 
     def __post_init__(self) -> None:
         for name in ("precision", "threshold", "kept"):
@@ -116,8 +116,9 @@ def precision_thresholds(
 ) -> tuple[PrecisionThreshold, ...]:
     """For each of ``PRECISIONS`` that is reached, the lowest threshold that reaches it.
 
-    Reached: the precision of what is left, less one standard error, is no lower, and neither is the mean of its
-    probabilities. Else the luckiest of many thresholds would win, and new points would fall short.
+    Reached means: both the precision of the remaining predictions minus one standard error, and the mean of their
+    probabilities, are at least as high. Otherwise the luckiest of many thresholds would win, and new points would fall
+    short.
     """
     assert probabilities_E.shape == hits_E.shape
     order_E = np.argsort(-probabilities_E, kind="stable")
@@ -125,7 +126,7 @@ def precision_thresholds(
     tries_E = np.arange(1, len(order_E) + 1)
     expected_E = np.cumsum(falling_E, dtype=np.float64) / tries_E
     safe_E = np.minimum(_one_error_below(np.cumsum(hits_E[order_E]), tries_E), expected_E)
-    # Equal probabilities stay or go together.
+    # Equal probabilities are kept or dropped together.
     ends_E = np.append(falling_E[1:] < falling_E[:-1], True)
     found = []
     for precision in PRECISIONS:
@@ -137,7 +138,7 @@ def precision_thresholds(
 
 
 def _one_error_below(hits: NDArray[np.int64], tries: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The lower end of Wilson's interval of one standard error, which is below 1 even where every try was a hit."""
+    """The lower end of Wilson's interval of one standard error, which is below 1 even if every prediction was a hit."""
     share = hits / tries
     lower: NDArray[np.float64] = (share + 0.5 / tries - np.sqrt(share * (1 - share) / tries + 0.25 / tries**2)) / (
         1 + 1 / tries
@@ -146,44 +147,43 @@ def _one_error_below(hits: NDArray[np.int64], tries: NDArray[np.int64]) -> NDArr
 
 
 def check_rising(thresholds: tuple[PrecisionThreshold, ...]) -> None:
-    """ValueError unless a higher precision always wants at least as high a threshold."""
+    """Raises ValueError unless thresholds never fall as the precision rises."""
     last = PrecisionThreshold(0.0, 0.0, 1.0)
     for entry in thresholds:
         if entry.precision <= last.precision or entry.threshold < last.threshold or entry.kept > last.kept:
-            raise ValueError(f"{entry} stands behind {last}; wanted rising precisions and thresholds, and fewer kept")
+            raise ValueError(f"{entry} follows {last}; wanted rising precisions and thresholds, and fewer kept")
         last = entry
 
 
 def find_threshold(thresholds: tuple[PrecisionThreshold, ...], precision: float) -> PrecisionThreshold | None:
-    """The entry for ``precision``, or for the next higher one that there is; None above all."""
+    """The entry for ``precision``, or the next higher one; None if there is none."""
     if not 0 < precision <= 1 or math.isnan(precision):
-        raise ValueError(f"precision is {precision!r}; wanted a number above 0, 1 at most")
+        raise ValueError(f"precision is {precision!r}; wanted a number above 0, at most 1")
     return next((entry for entry in thresholds if entry.precision >= precision), None)
 
 
 Knots = tuple[tuple[float, float], ...]
-"""Pairs of a probability as promised, rising, and as it came true, never falling; straight lines between them."""
+"""Pairs of a predicted probability, rising, and the observed share of hits, never falling; linear in between."""
 
 _KNOTS = 10
 _FOLDS = 5
 _LEAST_GAIN = 0.001
-# Between the first numbers of two knots: steeper lines overflow.
+# Least distance between the first numbers of two knots: steeper lines would overflow.
 _LEAST_GAP = 1e-9
 
 
 def fit_knots(probabilities_E: NDArray[Any], hits_E: NDArray[np.bool_]) -> Knots:
-    """The means of ten groups of equal size, of rising probability, made to rise where they do not; (0, 0) and (1, 1)
-    at the ends.
+    """The means of ten groups of equal size, by rising probability, made monotone; (0, 0) and (1, 1) at the ends.
 
-    A group counts as if it had one prediction more, which came true as promised: nothing becomes impossible or certain
-    because no hit, or no miss, was among some hundred.
+    Each group gets one pseudo-prediction whose outcome equals its probability: nothing becomes impossible or certain
+    because a few hundred predictions had no hit, or no miss.
     """
     order = np.argsort(probabilities_E, kind="stable")
     groups = [group for group in np.array_split(order, _KNOTS) if len(group)]
     promised = np.array([probabilities_E[group].mean(dtype=np.float64) for group in groups])
     shares = [(hits_E[group].sum() + x) / (len(group) + 1) for group, x in zip(groups, promised, strict=True)]
     true = isotonic_regression(shares, weights=[len(group) for group in groups]).x
-    # Digits beyond these hang on the order in which a machine adds.
+    # Digits beyond these depend on the order of additions.
     inner = [(float(f"{x:.9g}"), float(f"{y:.9g}")) for x, y in zip(promised, true, strict=True)]
     knots = [(0.0, 0.0)]
     for knot in inner:
@@ -193,8 +193,8 @@ def fit_knots(probabilities_E: NDArray[Any], hits_E: NDArray[np.bool_]) -> Knots
 
 
 def knots_help(probabilities_NS: NDArray[Any], hits_NS: NDArray[np.bool_]) -> bool:
-    """Whether knots made from four fifths of the queries make the log loss of the other fifth smaller, over all fifths,
-    by a thousandth at least: knots of a good map only follow chance."""
+    """Whether knots fitted on four fifths of the queries reduce the log loss on the other fifth, over all fifths, by at
+    least a thousandth: for a good map, knots would only fit noise."""
     bent_NS, fifths_N = np.empty(probabilities_NS.shape), np.arange(len(probabilities_NS)) % _FOLDS
     for fold in range(_FOLDS):
         others_N = fifths_N != fold
@@ -209,7 +209,7 @@ def _log_loss(probabilities_NS: NDArray[Any], hits_NS: NDArray[np.bool_]) -> flo
 
 
 def bend(probabilities: NDArray[Any], knots: Knots) -> NDArray[Any]:
-    """As they are, where there are no knots."""
+    """Without knots, the probabilities do not change."""
     if not knots:
         return probabilities
     promised, true = np.array(knots).T
@@ -218,7 +218,7 @@ def bend(probabilities: NDArray[Any], knots: Knots) -> NDArray[Any]:
 
 
 def checked_knots(told: Any) -> Knots:
-    """What a file tells; ValueError unless the first numbers rise from 0 to 1 and the second never fall."""
+    """Knots from a file. Raises ValueError unless the first numbers rise from 0 to 1 and the second never fall."""
     if not isinstance(told, Sequence) or isinstance(told, str) or not all(map(_is_pair, told)):
         raise ValueError(f"knots of the calibration are {told!r}; wanted pairs of numbers from 0 to 1")
     knots = tuple((float(x), float(y)) for x, y in told)
@@ -243,11 +243,11 @@ def _is_pair(told: Any) -> bool:
 
 
 DEPTH = 10
-"""How many of a query's best classes a calibration is fitted on, where there are as many."""
+"""The number of a query's best classes that a calibration is fitted on, or all if there are fewer."""
 
-# With fewer points knots follow chance.
+# With fewer points, knots fit noise.
 _POINTS_FOR_KNOTS = 400
-# Far above any weight that scores of float32 can ask for, and far from overflow.
+# Far above any weight that float32 scores can need, and far from overflow.
 _LIMIT = 1e100
 
 
@@ -256,10 +256,10 @@ class Calibration:
     """p = sigmoid(score · s + best · s_1 + last · s_T - place · ln r + bias)
 
     s is the score of the class, s_1 and s_T are the query's best and T-th best scores (T is ``depth``), and r is the
-    place of s among those T, 1 for the best and T + 1 below them all. What all classes of a query share tells how sure
-    the model can be: a class is more probable where the T-th best lies far below it. Since ``score`` and ``place`` are
-    not negative, a class of a higher score never has a lower probability. ``knots``, where there are some, bend p
-    to what came true: they are kept where they do better on points that they were not made from.
+    place of s among those T, 1 for the best and T + 1 below them all. The terms that all classes of a query share say
+    how sure the model can be: a class is more probable if the T-th best is far below it. Since ``score`` and ``place``
+    are not negative, a class with a higher score never has a lower probability. ``knots``, if any, map p to the
+    observed share of hits: they are kept only if they help on held-out points.
     """
 
     score: float
@@ -271,16 +271,16 @@ class Calibration:
     num_points: int
     """Validation points that it was fitted on."""
     thresholds: tuple[PrecisionThreshold, ...] = ()
-    """Rising precisions that were reached on them, each with the least probability to ask for."""
+    """Rising precisions that were reached on them, each with its probability threshold."""
     knots: Knots = ()
 
     def __post_init__(self) -> None:
         for name in ("score", "best", "last", "place", "bias"):
             value = getattr(self, name)
-            # Compared, not converted: a file may hold whole numbers that no float can.
+            # Compared, not converted: a file may contain integers beyond the range of floats.
             if isinstance(value, bool) or not isinstance(value, int | float) or not -_LIMIT < value < _LIMIT:
                 raise ValueError(f"{name} of the calibration is {value!r}; wanted a number below {_LIMIT:g} in size")
-            # NumPy would make objects of whole numbers beyond 64 bits.
+            # NumPy would turn integers beyond 64 bits into objects.
             object.__setattr__(self, name, float(value))
         for name in ("score", "place"):
             if getattr(self, name) < 0:
@@ -310,7 +310,7 @@ class Calibration:
             raise ValueError("scores are not finite or rise along a list; wanted finite numbers, the best first")
         inputs_EP = _inputs(scores_NS, scores_NS).reshape(-1, 4)
         weights_P, bias = fit_logistic(inputs_EP, hits_NS.ravel(), not_negative=(0, 3))
-        # Digits beyond these hang on the order in which a machine adds; without them its threads do not show.
+        # Digits beyond these depend on the order of additions; without them its threads do not show.
         score, best, last, place, bias = (float(f"{weight:.9g}") for weight in (*weights_P, bias))
         num_points, depth = scores_NS.shape
         fitted = cls(score, best, last, place, bias, depth, num_points)
@@ -325,8 +325,8 @@ class Calibration:
     def probabilities(self, scores_NS: NDArray[Any], *, best_NT: NDArray[Any] | None = None) -> NDArray[np.float32]:
         """The probability of each class [N, S].
 
-        ``best_NT``: the query's ``depth`` best scores of all classes, best first, or more of them. Where it is left
-        out, ``scores_NS`` has them in front.
+        ``best_NT``: the query's ``depth`` best scores of all classes, best first, or more of them. If it is left out,
+        ``scores_NS`` starts with them.
         """
         best_NT = scores_NS if best_NT is None else best_NT
         if scores_NS.ndim != 2 or best_NT.ndim != 2 or len(scores_NS) != len(best_NT) or best_NT.shape[1] < self.depth:
@@ -340,7 +340,7 @@ class Calibration:
         return probabilities_NS
 
     def threshold_for(self, precision: float) -> PrecisionThreshold | None:
-        """What reached at least ``precision`` on the validation points: the next higher entry; None where none did."""
+        """The threshold that reached at least ``precision`` on the validation points; None if none did."""
         return find_threshold(self.thresholds, precision)
 
     def to_dict(self) -> dict[str, Any]:
@@ -348,9 +348,9 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, told: Any) -> Calibration:
-        """What ``to_dict`` gave; ValueError for anything else."""
+        """The inverse of ``to_dict``. Raises ValueError for anything else."""
         names = {field.name for field in fields(cls)}
-        # Models from before there were knots have none.
+        # Older models have no knots.
         if not isinstance(told, dict) or set(told) | {"knots"} != names:
             raise ValueError(f"the calibration is {told!r}; wanted {', '.join(sorted(names))}")
         if not isinstance(told["thresholds"], list):

@@ -1,6 +1,6 @@
-"""What people ask with, from Python: texts, sparse vectors and dense ones, in whatever they hold them in.
+"""Queries from Python: texts, sparse vectors and dense ones, in any common container.
 
-Each function takes what its kind of model can take, and names anything else in its error.
+Each function accepts what its kind of model takes, and describes anything else in its error.
 
 Shapes: N queries, F features.
 """
@@ -51,7 +51,7 @@ def as_sparse(queries: Any, *, num_features: int) -> SparseRows:
             queries.check_format(full_check=True)
         except ValueError as error:
             raise DataError(WHAT, found=f"{described(queries)} that is damaged ({error})", wanted=wanted) from error
-    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+    with np.errstate(over="ignore"):  # values beyond float32 are detected below
         matrix = queries.tocsr().astype(np.float32, copy=False)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
@@ -67,9 +67,9 @@ def as_dense(queries: Any, *, num_features: int) -> NDArray[np.float32]:
 
 
 def checked_features(rows: SparseRows, *, num_features: int) -> SparseRows:
-    """Rows of the model's features, safe for PyTorch and compiled code and in the types that these take."""
+    """Rows of the model's features, checked and in the types for PyTorch and compiled code."""
     check_rows(rows, num_columns=num_features, what=WHAT)
-    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+    with np.errstate(over="ignore"):  # values beyond float32 are detected below
         values = None if rows.values is None else np.asarray(rows.values, np.float32)
     if values is not rows.values:
         check_rows(SparseRows(rows.offsets, rows.indices, values), num_columns=num_features, what=WHAT)
@@ -85,7 +85,7 @@ def checked_dense(queries_NF: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def checked_k(k: Any, available: int) -> int:
-    """How many classes to list: as many as were asked for, or all that there are."""
+    """The number of classes to return: as many as requested, at most all."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise DataError("k", found=_shown(k), wanted="a whole number of 1 or more")
     return min(int(k), available)
@@ -103,18 +103,18 @@ def checked_classes(among: Any, num_classes: int) -> Int64:
 
 
 def check_scores(scores_NS: NDArray[Any], first_row: int, *, filled_NS: NDArray[np.bool_] | None = None) -> None:
-    """Numbers that are finite in the model and in a query may still be too large for their product."""
+    """Checks scores: finite numbers in the model and in a query may still overflow in their product."""
     good_NS = np.isfinite(scores_NS)
     if filled_NS is not None:
         good_NS |= ~filled_NS
     if not good_NS.all():
         row = first_row + int(np.argmin(good_NS.all(axis=1)))
-        wanted = "finite scores: smaller numbers in the query, or an unharmed model"
+        wanted = "finite scores: smaller numbers in the query, or an intact model"
         raise DataError("the model", found=f"a score of query {row} that is not finite", wanted=wanted)
 
 
 def described(value: Any) -> str:
-    """What somebody gave, in words."""
+    """Describes a value, for errors."""
     if sparse.issparse(value):
         kind = "a SciPy matrix"
     elif isinstance(value, np.ndarray | torch.Tensor):
@@ -134,7 +134,7 @@ def _holding(values: Any, number: int) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Its Python form, cut short."""
+    """Its repr, shortened."""
     return excerpt(repr(value))[1:-1]
 
 
@@ -143,7 +143,7 @@ def _is_series(value: Any) -> bool:
 
 
 def _numbers(queries: Any, num_features: int, wanted: str) -> NDArray[Any]:
-    """[N, F] of whatever type."""
+    """[N, F] of any type."""
     given = queries
     if isinstance(queries, torch.Tensor):
         if queries.layout != torch.strided or queries.is_complex():

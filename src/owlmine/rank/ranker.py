@@ -15,6 +15,7 @@ from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64
 from owlmine.dense.retriever import Retriever
+from owlmine.index.approximate import ApproximateIndex
 from owlmine.rank.candidates import Candidates, Encoded, Suggests, find_candidates
 from owlmine.rank.judge import JUDGES, Judge
 from owlmine.rank.mix import Mix
@@ -55,7 +56,15 @@ class Ranker:
         if offsets_K is not None and not np.isfinite(offsets_K).all():
             raise ValueError("an offset is not finite")
 
-    def candidates(self, model: Retriever, encoded: Encoded, k: int, *, among: Int64 | None = None) -> Candidates:
+    def candidates(
+        self,
+        model: Retriever,
+        encoded: Encoded,
+        k: int,
+        *,
+        among: Int64 | None = None,
+        index: ApproximateIndex | None = None,
+    ) -> Candidates:
         """The lists that are judged where the best ``k`` are wanted, of all classes or ``among`` some."""
         available = model.shape.num_classes if among is None else len(among)
         return find_candidates(
@@ -65,6 +74,7 @@ class Ranker:
             among=among,
             suggesters=self.suggesters,
             num_trained=self.num_trained,
+            index=index,
         )
 
     @property

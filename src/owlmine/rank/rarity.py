@@ -1,7 +1,6 @@
-"""The judge that knows how rare a class is.
+"""The judge that knows how rare a class is. Models see little of rare classes and score them too low.
 
-Every model has seen little of a rare class and scores it too low. Its score here is the logarithm of its inverse
-propensity: 0 for a class that is always marked where it fits.
+A class scores the logarithm of its inverse propensity: 0 for a class that is always labelled where it is relevant.
 
 Shapes: N queries, S places of a list of candidates, K classes.
 """
@@ -24,14 +23,14 @@ from owlmine.rank.judge import Training, Variant, check_settings, register
 from owlmine.rank.points import as_arrays, as_tensors
 from owlmine.rank.words import ClassWords
 
-# The formula of propensities makes no sense below so many training points.
+# With fewer training points, the propensity formula is undefined.
 _FEWEST_POINTS = 3
 
 
 @register
 @dataclass(frozen=True, eq=False)
 class RarityJudge:
-    """A number for each class, whatever the query."""
+    """A number for each class, independent of the query."""
 
     name: ClassVar[str] = "rarity"
     prior: ClassVar[float] = 0.03
@@ -81,7 +80,7 @@ class RarityJudge:
 
 
 def rarities(classes: ClassWords) -> Float32:
-    """[K] logarithms of inverse propensities; all 0 where there are too few points for them."""
+    """[K] logarithms of inverse propensities; all 0 if there are too few points for them."""
     if classes.num_points < _FEWEST_POINTS:
         return np.zeros(len(classes.counts), np.float32)
     return np.log(inverse_propensities(classes.counts, classes.num_points)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The record of a model: where it comes from, how it was made, how good it was. Typed, and checked when it is read."""
+"""The record of a model: its data, options, plan and figures. Typed, and checked when it is read."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ class Record:
     data: str
     """The name of the training data."""
     checksum: str | None
-    """Of the training data, where there is one."""
+    """The checksum of the training data, if there is one."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """As they were given; what was left open is None."""
+    """The options as given; None where the plan chose."""
     plan: Mapping[str, Any] = field(default_factory=dict)
-    """What was chosen for this data and machine."""
+    """What the plan chose for this data and machine."""
     history: tuple[Mapping[str, Any], ...] = ()
     """A line per epoch and model."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """P@1, P@3 and P@5 on validation points, in percent; empty without any."""
     rehearsal: float | None = None
-    """The share of the training points that was held out to get the figures by, before the model learned from all."""
+    """The share of the training points held out in the rehearsal, from which the figures come; the model itself was
+    trained on all points."""
     calibration: Calibration | None = None
-    """None where there were no validation points: the model gives no probabilities then."""
+    """None if there were no validation points: the model then has no probabilities."""
     propensity: PropensityConstants = field(default_factory=PropensityConstants)
     """The constants by which rare classes are weighted."""
     added: tuple[Mapping[str, Any], ...] = ()
     """One entry for each time that classes were added."""
     estimator: Mapping[str, Any] | None = None
-    """What scikit-learn's interface needs besides the model."""
+    """Additional attributes for the scikit-learn interface."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As a JSON object."""
         return asdict(self) | {
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
             "history": [dict(line) for line in self.history],
@@ -47,11 +48,11 @@ class Record:
 
     @classmethod
     def from_dict(cls, record: Any) -> Record:
-        """What ``to_dict`` gave; ValueError for anything else."""
+        """The inverse of ``to_dict``. Raises ValueError for anything else."""
         names = {field.name for field in fields(cls)}
         if not isinstance(record, dict) or set(record) != names:
             found = sorted(record) if isinstance(record, dict) else record
-            raise ValueError(f"the record holds {found!r}; wanted {', '.join(sorted(names))}")
+            raise ValueError(f"the record has {found!r}; wanted {', '.join(sorted(names))}")
         kinds: tuple[tuple[str, type | tuple[type, ...]], ...] = (
             ("data", str),
             ("checksum", (str, type(None))),

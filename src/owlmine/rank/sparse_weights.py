@@ -1,6 +1,6 @@
-"""Sparse linear classifiers, a row of weights and a bias for each class, and the scores that they give.
+"""Sparse linear classifiers, a row of weights and a bias for each class, and their scores.
 
-``compiled_scores`` works class by class in C; ``plain_scores`` does the same in NumPy where there is no compiler.
+``compiled_scores`` works class by class in C; ``plain_scores`` does the same in NumPy without a compiler.
 
 Shapes: K classes, C new ones, E weights of all, N queries, S places of a shortlist, F features.
 """
@@ -39,7 +39,7 @@ class SparseWeights:
     """A row of weights for each class. Class c has ``weights[offsets_K1[c]:offsets_K1[c + 1]]`` for the features at the
     same places, ascending.
 
-    A class that had nothing to learn from has no weights and the bias 0: it scores 0 for every query.
+    A class without training pairs has no weights and the bias 0: it scores 0 for every query.
     """
 
     offsets_K1: Int64
@@ -49,7 +49,7 @@ class SparseWeights:
     num_features: int
 
     def __post_init__(self) -> None:
-        """ValueError where numbers do not fit each other, from wherever they come."""
+        """Raises ValueError for inconsistent numbers."""
         if not 0 <= self.num_features < 2**31:
             raise ValueError(f"num_features is {self.num_features}; wanted 0 to 2^31 - 1")
         rows = checked_rows(SparseRows(self.offsets_K1, self.features, self.weights), num_features=self.num_features)
@@ -100,7 +100,7 @@ class SparseWeights:
         return scores_NS
 
     def with_more(self, weights_CF: csr_matrix) -> SparseWeights:
-        """With a class behind the others for each row; their biases are 0."""
+        """With a new class appended for each row; their biases are 0."""
         new = weights_CF.tocsr().sorted_indices()
         return SparseWeights(
             np.concatenate([self.offsets_K1, self.offsets_K1[-1] + new.indptr[1:].astype(np.int64)]),
@@ -111,7 +111,7 @@ class SparseWeights:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a file keeps; they share memory with these where they can."""
+        """The tensors for a file; they share memory with the weights where possible."""
         return as_tensors(
             {
                 "offsets": self.offsets_K1,
@@ -124,7 +124,7 @@ class SparseWeights:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SparseWeights:
-        """Back from ``tensors()``; ValueError where that cannot be what they are."""
+        """The inverse of ``tensors()``. Raises ValueError for invalid tensors."""
         arrays = as_arrays(tensors, _DTYPES)
         return cls(
             arrays["offsets"], arrays["features"], arrays["weights"], arrays["biases"], int(arrays["num_features"])
@@ -132,7 +132,7 @@ class SparseWeights:
 
     @classmethod
     def of_model(cls, tensors: Mapping[str, Tensor], shape: ModelShape) -> SparseWeights:
-        """The same; ValueError, too, unless there is a row for each class of such a model, of the model's features."""
+        """The same, and checks that there is a row for each class of such a model, with the model's features."""
         weights = cls.from_tensors(tensors)
         if weights.shape != (shape.num_classes, shape.num_features) or shape.dense:
             raise ValueError(
@@ -149,7 +149,7 @@ class SparseWeights:
 def plain_scores(
     queries: SparseRows, weights: SparseRows, biases_K: Float32, ids_NS: Int64, *, num_features: int
 ) -> Float32:
-    """What ``compiled_scores`` does, in NumPy."""
+    """``compiled_scores`` in NumPy."""
     assert queries.values is not None
     assert weights.values is not None
     scores_NS, query_F = np.zeros(ids_NS.shape, np.float32), np.zeros(num_features, np.float32)
@@ -172,7 +172,7 @@ def compiled_scores(
     extension = compiled_module()
     assert extension is not None
     scores_NS = np.zeros(ids_NS.shape, np.float32)
-    # Class by class: the weights of one are spread out once for all queries that have it.
+    # Class by class: the weights of a class are expanded once for all queries that have it.
     places = np.argsort(ids_NS, axis=None)
     ids = ids_NS.ravel()[places]
     num_empty = int(np.searchsorted(ids, 0))

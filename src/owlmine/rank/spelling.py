@@ -1,7 +1,7 @@
-"""How alike words and names are spelled: the cosine of their character n-grams.
+"""Similarity of spelling between words and names: the cosine of their character n-grams.
 
-"Bildungspolitik" and "Politik" share most n-grams of the shorter one, and so do "numpy" and "python3-numpy": a word
-need not be a word of the name to speak for it.
+"Bildungspolitik" and "Politik" share most n-grams of the shorter one, and so do "numpy" and "python3-numpy": a word can
+match a name without being one of its words.
 
 Python would look at every n-gram by itself. ``ngram_counts`` takes all texts as one array of characters, and numbers
 what begins at a place anew with each further character: by the number of all but the last, and the last.
@@ -31,7 +31,7 @@ def ngram_counts(texts: Sequence[str], shortest: int, longest: int) -> csr_matri
     n-grams are those of single words with a blank on either side, so that beginnings and ends are known as such.
     """
     padded = [f" {' '.join(text.split())} " for text in texts]
-    # A file may hold half of a surrogate pair, which is no character of any encoding.
+    # A file may contain half of a surrogate pair, which no encoding can represent.
     characters = np.frombuffer("".join(padded).encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
     owners = np.repeat(np.arange(len(padded)), np.fromiter(map(len, padded), np.int64, len(padded)))
     num_characters = int(characters.max(initial=0)) + 1
@@ -40,7 +40,7 @@ def ngram_counts(texts: Sequence[str], shortest: int, longest: int) -> csr_matri
     for length in range(2, longest + 1):
         goes_on_P = starts_P + length <= len(characters)
         if length > 2:
-            # A blank is the first or the last of its n-gram: between words, and between texts, nothing goes on.
+            # A blank is the first or last character of its n-gram: no n-gram spans two words or two texts.
             goes_on_P &= characters[starts_P + length - 2] != _BLANK
         starts_P = starts_P[goes_on_P]
         keys_P = numbers_P[goes_on_P] * num_characters + characters[starts_P + length - 1]
@@ -50,13 +50,13 @@ def ngram_counts(texts: Sequence[str], shortest: int, longest: int) -> csr_matri
             columns.append(numbers_P + num_ngrams)
             num_ngrams += len(ngrams)
     places = (np.concatenate(rows), np.concatenate(columns))
-    # Ones at the same place are added up.
+    # Ones at the same place are summed.
     return csr_matrix((np.ones(len(places[0]), np.int64), places), shape=(len(texts), num_ngrams))
 
 
 _SHORTEST, _LONGEST = 3, 5
-# Products of values that one comparison of all words with all names may take: some seconds. Beyond it n-grams that most
-# names have, and that tell least, do not count.
+# Limit on the products of values when all words are compared with all names: some seconds. Beyond it, the most common
+# and least informative n-grams are left out.
 _MOST_PRODUCTS = 1 << 34
 _BLOCK_WORDS = 1 << 14
 _TOKENS = re.compile(TOKEN_PATTERN)
@@ -65,13 +65,13 @@ _TOKENS = re.compile(TOKEN_PATTERN)
 def nearest_names(
     words: Sequence[str], names: Sequence[str], count: int, *, between: Callable[[], None] = lambda: None
 ) -> tuple[Float32, Int64]:
-    """Cosines and numbers [F, n] of the names nearest to each word, n = min(count, C): highest first. Where no further
+    """Cosines and numbers [F, n] of the names nearest to each word, n = min(count, C): highest first. If no further
     name has a cosine above 0: the cosine 0 and the number 0.
 
-    ``words``: at least one, and none of them empty. A name without a letter, such as a number, is near to nothing.
+    ``words``: at least one, and none of them empty. A name without a letter, such as a number, matches nothing.
     ``between`` is called now and then, and may raise to stop.
     """
-    words_FG, names_CG = _ngrams(words, [_told(name) for name in names])
+    words_FG, names_CG = _ngrams(words, [_tokenised(name) for name in names])
     between()
     points = SparsePoints.of(_rows(names_CG), num_features=names_CG.shape[1])
     rows, found = _rows(words_FG), []
@@ -82,14 +82,14 @@ def nearest_names(
     return np.concatenate(cosines), np.concatenate(numbers)
 
 
-def _told(name: str) -> str:
-    """As the words of a text are told: lower case, without signs."""
-    told = " ".join(_TOKENS.findall(name.lower()))
-    return told if any(map(str.isalpha, told)) else ""
+def _tokenised(name: str) -> str:
+    """A name tokenised like a text: lower case, without punctuation."""
+    words = " ".join(_TOKENS.findall(name.lower()))
+    return words if any(map(str.isalpha, words)) else ""
 
 
 def _ngrams(words: Sequence[str], names: Sequence[str]) -> tuple[csr_matrix, csr_matrix]:
-    """Rows of n-grams, (1 + ln tf) · (ln((1 + F + C) / (1 + df)) + 1) each: those of few words and names count more."""
+    """Rows of n-grams, (1 + ln tf) · (ln((1 + F + C) / (1 + df)) + 1) each: rare n-grams count more."""
     all_rows = ngram_counts([*words, *names], _SHORTEST, _LONGEST)
     idf_G = np.log((1 + all_rows.shape[0]) / (1 + all_rows.getnnz(axis=0))) + 1
     values = ((1 + np.log(all_rows.data)) * idf_G[all_rows.indices]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What a model knows besides numbers: what its classes are called, and how raw queries become features."""
+"""The words of a model: the keys and names of its classes, and how raw queries become features."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from owlmine.errors import OwlmineError
 
 @dataclass(frozen=True)
 class ClassWords:
-    """What is known of the classes besides their vectors."""
+    """The keys, names and counts of the classes."""
 
     keys: StringTable
     names: StringTable
     counts: NDArray[np.int64]
     """Training points of each class."""
     num_points: int
-    """Training points in all: propensities need it."""
+    """The total number of training points: propensities need it."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -66,7 +66,7 @@ class FeatureWords:
 
     @cached_property
     def vectoriser(self) -> TextVectoriser | None:
-        """What turns a new text into a row of features; None where the features did not come from text.
+        """Turns a new text into a row of features; None if the features do not come from text.
 
         It is made when the first text comes: training does not need it.
         """

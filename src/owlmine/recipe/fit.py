@@ -2,6 +2,7 @@
 
     members  several dense models, each from a seed of its own
     joined   one model whose score is the mean of theirs
+    index    finds its best classes without looking at all, where there are very many
     candidates, judges   what ranks the best classes of a query, learned from what the dense model confuses
     mix      how much each judge counts, fitted on validation points
     probabilities   what scores mean, fitted on validation points
@@ -15,7 +16,7 @@ on those that were left out. Then everything is learned once more from all point
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from owlmine.dense.retriever import Retriever, join_models
 from owlmine.dense.validation import ValidationPart, cutoffs, precisions
 from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
+from owlmine.index.approximate import ApproximateIndex
 from owlmine.metrics import RankingMetrics
 from owlmine.metrics.hits import find_hits
 from owlmine.metrics.propensity import PropensityConstants, propensity_constants
@@ -139,32 +141,35 @@ class Fit:
 
     def run(self) -> Predictor:
         if not self._plan.rehearsal:
-            model, ranker, choice = self._fit(self._plan)
-            return self._predictor(model, ranker, choice)
-        choice = self._rehearse(self._plan.rehearsal)
-        self._say("and now from all of them")
-        model, ranker, _ = self._fit(self._plan.holding_out(0.0), mix=choice.mix)
-        return self._predictor(model, ranker, choice)
+            predictor, choice = self._fit(self._plan)
+        else:
+            choice = self._rehearse(self._plan.rehearsal)
+            self._say("and now from all of them")
+            predictor, _ = self._fit(self._plan.holding_out(0.0), mix=choice.mix)
+        return replace(predictor, record=self._record(choice))
 
     def _rehearse(self, share: float) -> Choice:
         """What is chosen is chosen on points that a first fit leaves out."""
         if (outcome := self._around.recall("rehearsal")) is not None:
             return Choice.from_dict(outcome)
         self._say(f"a rehearsal, which leaves out {share:.0%} of the training points to choose on")
-        choice = self._fit(self._plan.holding_out(share), stage="rehearsal")[2]
+        choice = self._fit(self._plan.holding_out(share), stage="rehearsal")[1]
         self._around.remember("rehearsal", choice.to_dict())
         return choice
 
-    def _fit(self, plan: Plan, *, stage: str = "", mix: Mix | None = None) -> tuple[Retriever, Ranker, Choice]:
-        """Members, joined, judges, mix, probabilities. ``mix`` where it is chosen already."""
+    def _fit(self, plan: Plan, *, stage: str = "", mix: Mix | None = None) -> tuple[Predictor, Choice]:
+        """Members, joined, index, judges, mix, probabilities. ``mix`` where it is chosen already."""
         held_out = ValidationPart(self._data, share=plan.validation, block=plan.validation_block)
         members = [self._train_member(plan, number, stage, held_out) for number in range(plan.heads)]
         history = _history(members, marks_best=plan.model.patience > 0 and len(held_out) > 0)
         model = members[0].model if len(members) == 1 else join_models([member.model for member in members])
         del members  # which take as much memory as the joined model
-        ranker = self._fit_ranker(model, plan, held_out, mix) if plan.judges.shortlist else Ranker()
-        figures, calibration = self._judge(model, ranker, held_out)
-        return model, ranker, Choice(ranker.mix, figures, calibration, history)
+        index = self._index(model) if plan.index else None
+        ranker = self._fit_ranker(model, index, plan, held_out, mix) if plan.judges.shortlist else Ranker()
+        ranker = ranker.on(model.device)
+        predictor = Predictor(model, ranker, self._classes, self._features, Record(self._name, None), index)
+        figures, calibration = self._calibrate(predictor, held_out)
+        return predictor, Choice(ranker.mix, figures, calibration, history)
 
     def _train_member(self, plan: Plan, number: int, stage: str, held_out: ValidationPart) -> DenseFit:
         self._around.check(f"before model {number + 1} of {plan.heads}")
@@ -180,7 +185,19 @@ class Fit:
             watch=self._around.watch(stage, number),
         )
 
-    def _fit_ranker(self, model: Retriever, plan: Plan, held_out: ValidationPart, mix: Mix | None) -> Ranker:
+    def _index(self, model: Retriever) -> ApproximateIndex:
+        self._around.check("before the index")
+        self._say(f"an index of {model.shape.num_classes:,} classes")
+        return ApproximateIndex.build(model.classes.weight, seed=self._plan.model.seed)
+
+    def _fit_ranker(
+        self,
+        model: Retriever,
+        index: ApproximateIndex | None,
+        plan: Plan,
+        held_out: ValidationPart,
+        mix: Mix | None,
+    ) -> Ranker:
         points = self._data["train"].batch(held_out.train_rows)
         assert isinstance(points.queries, SparseRows)
         training = Training(
@@ -191,6 +208,7 @@ class Fit:
             self._features,
             plan.judges,
             plan.model.seed,
+            index,
             message=self._say,
             check=lambda where: self._around.check(f"at the judges ({where})"),
         )
@@ -220,7 +238,7 @@ class Fit:
             for queries, labels in encoded:
                 self._around.check("at the judges (validation)")
                 # Lists as long as those of answers with probabilities: the order fitted is the order served.
-                candidates = every.candidates(training.model, queries, DEPTH)
+                candidates = every.candidates(training.model, queries, DEPTH, index=training.index)
                 parts.append(Evidence.of(candidates, labels, some, training.model.shape.num_classes))
             return Evidence.joined(parts)
 
@@ -228,14 +246,11 @@ class Fit:
         self._say(f"{mix}: mean of P@1, P@3 and P@5 {precision:.2f} on validation points")
         return _ranker(judges, mix, training.sizes.shortlist)
 
-    def _judge(
-        self, model: Retriever, ranker: Ranker, held_out: ValidationPart
-    ) -> tuple[dict[str, float], Calibration | None]:
+    def _calibrate(self, predictor: Predictor, held_out: ValidationPart) -> tuple[dict[str, float], Calibration | None]:
         """P@1, P@3 and P@5 on validation points, and the map from scores to probabilities."""
         if not len(held_out):
             return {}, None
-        num_classes = model.shape.num_classes
-        predictor = Predictor(model, ranker, self._classes, self._features, Record(self._name, None))
+        num_classes = len(self._classes)
         metrics, depth = RankingMetrics(num_classes, ks=cutoffs(num_classes)), min(DEPTH, num_classes)
         scores, hits = [], []
         for batch in held_out.batches():
@@ -246,8 +261,8 @@ class Fit:
             hits.append(find_hits(answers.ids_Nk, batch.labels, depth=depth, num_classes=num_classes).mask(depth))
         return precisions(metrics), Calibration.fit(np.concatenate(scores), np.concatenate(hits))
 
-    def _predictor(self, model: Retriever, ranker: Ranker, choice: Choice) -> Predictor:
-        record = Record(
+    def _record(self, choice: Choice) -> Record:
+        return Record(
             data=self._name,
             checksum=self._data.meta["checksum"],
             options=self._options.binding(),
@@ -258,7 +273,6 @@ class Fit:
             calibration=choice.calibration,
             propensity=known_constants(self._name),
         )
-        return Predictor(model, ranker.on(model.device), self._classes, self._features, record)
 
 
 def _ranker(judges: Mapping[str, Mapping[Variant, Judge]], mix: Mix, shortlist: int) -> Ranker:

@@ -1,6 +1,7 @@
-"""The choices of a training run, in groups. The command line is made from these classes, so a default lives once.
+"""The options of a training run, in groups. The command line is generated from these classes, so each default is stated
+once.
 
-``None`` means "choose for me": ``plan.py`` does, by the data and the machine.
+``None`` means "choose for me": ``plan.py`` chooses, from the data and the machine.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from owlmine.losses.modules.registry import LOSSES
 from owlmine.losses.surrogates import surrogate_names
 from owlmine.options import option
 
-# Losses that training can feed: those of one positive and a pool, or of one positive and all classes.
+# Losses that can be trained: those with one positive and a pool, or with one positive and all classes.
 TRAINABLE = tuple(name for name, entry in LOSSES.items() if entry.inputs in ("pool", "classes"))
 SCHEDULES = ("linear", "cosine", "constant")
 RECIPES = ("best", "single")
@@ -36,14 +37,12 @@ class LossOptions:
     pool_start: int | None = option(
         None, "Pool size of the first steps, doubled up to --pool as mistakes become rare (default: no growth)."
     )
-    shared_pool: bool = option(
-        True, "Share one pool in a batch (off: one for each point, as in the paper; far slower)."
-    )
+    shared_pool: bool = option(True, "Share one pool in a batch (off: one per point, as in the paper; far slower).")
     surrogate: str = option("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
     scale: float | None = option(None, "Factor on scores inside the loss (default: by the loss).")
     learn_scale: bool = option(False, "Learn the factor on scores.")
-    power: float = option(0.0, "Weight the kept negatives by rank^-power (0: equally).")
-    least_weight: float = option(0.0, "Least weight of every negative of the pool.")
+    power: float = option(0.0, "Weight the kept negatives by rank^-power (0: equal weights).")
+    least_weight: float = option(0.0, "Minimum weight of every negative of the pool.")
     exclude_known: bool = option(True, "Do not count a point's other labels as negatives (the paper does).")
 
     def __post_init__(self) -> None:
@@ -76,7 +75,7 @@ class StepOptions:
     feature_rate: float | None = option(None, "Step size of feature vectors (default: by the loss).")
     map_rate: float | None = option(None, "Step size of the linear maps and of a learned scale (default: by the loss).")
     momentum: float = option(0.9, "Momentum of the linear maps.")
-    optimiser: str = option("sgd", "Row updates: sgd, or adaptive (steps shrink for rows that moved much).")
+    optimiser: str = option("sgd", "Row updates: sgd, or adaptive (smaller steps for rows that have moved a lot).")
     schedule: str = option("linear", "How step sizes fall: linear (to 0), cosine or constant.")
     warm_start: bool = option(True, "Start class vectors at the mean vector of their training points.")
 
@@ -98,19 +97,19 @@ class StepOptions:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What is learned: dense models, and what ranks their candidates."""
+    """The dense models, and the judges that rank their candidates."""
 
     recipe: str = _common(
         "best",
-        "best: judges behind the dense model, and an ensemble on a GPU or where points are few. single: one dense model"
-        " alone, as in the paper.",
+        "best: judges re-rank the candidates of the dense model; an ensemble on a GPU or with few points. single: one"
+        " dense model alone, as in the paper.",
     )
     kind: str = option("embedding", "Dense model: embedding (the paper's), or linear (no hidden layer).")
     dim: int | None = _common(None, "Dimension of query and class vectors (default: by the recipe).")
-    depth: int = option(1, "Linear maps behind the feature table.")
+    depth: int = option(1, "Linear maps after the feature table.")
     heads: int | None = _common(None, "Models in the ensemble (default: by the recipe).")
-    shortlist: int | None = _common(None, "Best classes of a query that judges score again; 0: none.")
-    neighbours: int | None = _common(None, "Nearest training points that vote on the shortlist; 0: none.")
+    shortlist: int | None = _common(None, "Best classes of a query that judges re-rank; 0: no judges.")
+    neighbours: int | None = _common(None, "Nearest training points that vote for their labels; 0: none.")
     names: bool = _common(True, "Use class names that appear in the text.")
 
     def __post_init__(self) -> None:
@@ -130,14 +129,16 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run is watched, and where."""
+    """Validation, seed, device and files of a run."""
 
-    validation: float = _common(0.02, "Share of the training data to validate on, where there is no dev split.")
-    validation_block: int = option(1, "Neighbouring training points that are held out together.")
-    patience: int = option(0, "Stop after this many epochs without a better validation P@1, keep the best (0: off).")
-    seed: int = _common(0, "Seed of everything random.")
+    validation: float = _common(0.02, "Share of the training data to validate on, if there is no dev split.")
+    validation_block: int = option(1, "Neighbouring training points to hold out together.")
+    patience: int = option(
+        0, "Stop after this many epochs without a better validation P@1, and keep the best (0: off)."
+    )
+    seed: int = _common(0, "Random seed.")
     device: str = _common("auto", "cpu, cuda, or auto.")
-    kernels: bool = option(True, "On a GPU, train with Triton kernels where there are some (off: plain PyTorch).")
+    kernels: bool = option(True, "On a GPU, train with Triton kernels where available (off: plain PyTorch).")
     checkpoint_minutes: float = option(5.0, "Minutes between checkpoints.")
     tensorboard: bool = option(False, "Write event files for TensorBoard (pip install '.[tensorboard]').")
 
@@ -156,7 +157,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How a model is trained. By default by the best recipe, and the plan chooses the sizes.
+    """How a model is trained. The default is the best recipe, and the plan chooses the sizes.
 
     ``TrainOptions.of(epochs=3, loss="bowl")`` takes single options and puts them into their groups.
     """
@@ -168,9 +169,9 @@ class TrainOptions:
 
     @classmethod
     def of(cls, **given: Any) -> Self:
-        """From single options by name. TypeError for a name that no group has."""
+        """From single options by name. Raises TypeError for an unknown name."""
         groups: dict[str, Any] = {}
-        # A grid search hands out numbers of NumPy's types.
+        # A grid search passes NumPy numbers.
         given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         for group in fields(cls):
             names = [leaf.name for leaf in fields(_GROUPS[group.name])]
@@ -187,16 +188,16 @@ class TrainOptions:
         return {name: value for group in fields(self) for name, value in asdict(getattr(self, group.name)).items()}
 
     def binding(self) -> dict[str, Any]:
-        """The options that a model depends on. Whether somebody watches a run is none of them."""
+        """The options that a model depends on: all except those for watching a run."""
         return {name: value for name, value in self.to_dict().items() if name not in _WATCHING}
 
     def with_(self, **changes: Any) -> Self:
-        """The same but for some single options."""
+        """A copy with some options changed."""
         return self.of(**(self.to_dict() | changes))
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> Self:
-        """What ``to_dict`` gave."""
+        """The inverse of ``to_dict``."""
         return cls.of(**options)
 
 
@@ -205,7 +206,7 @@ _GROUPS: dict[str, Any] = {"model": ModelOptions, "loss": LossOptions, "steps": 
 
 
 def _check_types(options: Any) -> None:
-    """ValueError for a value that is not of its option's type; a whole number may stand for a float."""
+    """Raises ValueError for a value of the wrong type; an int is accepted as a float."""
     hints = get_type_hints(type(options))
     for leaf in fields(options):
         value, kinds = getattr(options, leaf.name), get_args(hints[leaf.name]) or (hints[leaf.name],)

@@ -13,6 +13,7 @@ from owlmine.data.store import Dataset
 from owlmine.dense.objective import check_objective
 from owlmine.dense.retriever import ModelShape
 from owlmine.dense.settings import DenseSettings
+from owlmine.index.approximate import faiss_module
 from owlmine.rank import JudgeSizes
 from owlmine.recipe.options import LossOptions, TrainOptions
 
@@ -31,6 +32,8 @@ class Facts:
     has_dev: bool
     """Whether there is a dev split to validate on."""
     on_gpu: bool
+    has_faiss: bool = False
+    """Whether there can be an index."""
 
     @classmethod
     def of(cls, data: Dataset, device: torch.device) -> Facts:
@@ -41,6 +44,7 @@ class Facts:
             dense=data.meta["queries"] == "dense",
             has_dev="dev" in data.splits,
             on_gpu=device.type == "cuda",
+            has_faiss=faiss_module() is not None,
         )
 
     @property
@@ -60,6 +64,8 @@ class Plan:
     judges: JudgeSizes
     validation: float
     validation_block: int
+    index: bool
+    """Whether an approximate index finds the best classes."""
     rehearsal: float
     """Share of the training points that a first fit leaves out to choose by, before the model learns from all of them;
     0: no rehearsal."""
@@ -109,6 +115,8 @@ HEADS_ON_CPU = ((25_000, 5), (60_000, 3), (200_000, 1), (math.inf, 1))
 # A dense model that judges stand behind may be small, which a CPU has the time for; more points need fewer visits.
 DIM, DIM_ON_CPU = 512, 128
 EPOCHS, EPOCHS_ON_CPU = 15.0, ((60_000, 8.0), (math.inf, 5.0))
+# Below so many classes exact search is as fast in batches.
+INDEX_FROM = 100_000
 SHORTLIST = 50
 NEIGHBOURS = 30
 # Costs of the linear classifiers to choose from, where they have at most so many pairs to learn from.
@@ -178,6 +186,7 @@ def resolve(options: TrainOptions, facts: Facts) -> Plan:
         judges=judges,
         validation=run.validation,
         validation_block=run.validation_block,
+        index=facts.has_faiss and not facts.on_gpu and model.kind == "embedding" and facts.num_classes >= INDEX_FROM,
         rehearsal=_rehearsal(options, facts) if best and (judges.shortlist or facts.is_small_table) else 0.0,
     )
     plan.shape(facts)  # raises ValueError for what no model can be

@@ -40,9 +40,9 @@ def train(
 ) -> Model:
     """Trains a model on ``data`` (a store, anything that can be converted, or ``sample``) into the folder ``out``.
 
-    With ``resume=True`` an interrupted run goes on as if it had never stopped; one that had finished gives its model.
-    Raises ``Stopped`` where SIGINT or SIGTERM asked the run to end; it can be resumed then. ``data_name`` is for the
-    record of the model.
+    With ``resume=True`` an interrupted run continues as if it had never stopped; a finished one returns its model.
+    Raises ``Stopped`` if SIGINT or SIGTERM stopped the run; it can then be resumed. ``data_name`` is for the record of
+    the model.
     """
     out, options = Path(out), options or TrainOptions()
     check_run(out, options, resume=resume)
@@ -55,7 +55,7 @@ def train(
     with StopSignal() as stop:
         model = _run(store, out, options, plan, reporter, name, resume=resume, stop=stop)
         if stop.number is not None:
-            raise Stopped(stop.number, f"stopped when the model was finished; it is in {out}")
+            raise Stopped(stop.number, f"stopped after the model was finished; it is in {out}")
     return model
 
 
@@ -86,7 +86,7 @@ def _run(
         stop.check("before the model was saved")
         write_metrics(out, [dict(line) for line in model.record.history], reporter)
         save_model(out, model)
-        # Only now: a run killed before this line goes on from what is removed here.
+        # Only now: a run killed before this line resumes from the files that are removed here.
         remove_working_files(out, reporter.message)
         return model
 
@@ -103,7 +103,7 @@ def _begin(out: Path, store: Store, options: TrainOptions, plan: Plan, *, resume
 
 
 def check_run(out: Path, options: TrainOptions, *, resume: bool) -> None:
-    """Raises OwlmineError for what can be known to fail before the data are there: folder, device, missing packages."""
+    """Raises OwlmineError for problems that are known before the data are read: folder, device, missing packages."""
     check_folder(out, resume=resume)
     choose_device(options.run.device)
     if options.run.tensorboard:

@@ -1,6 +1,6 @@
-"""What a run keeps on disk while it is unfinished: checkpoints, and the weights of its best epoch.
+"""The files of an unfinished run: checkpoints, and the weights of its best epoch.
 
-Files are written beside their place and renamed, and verified when they are read.
+Files are written under a temporary name and renamed, and verified when they are read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from owlmine.folder.tensor_files import TensorFile, write_tensors
 
 _KEPT = 2
 _NAME = re.compile(r"step-(\d{10})\.json")
-# All that a run ever writes here; the hidden names are those of files that are not yet whole.
+# The names of all files that a run writes here; hidden names are files still being written.
 _OURS = re.compile(r"(step-\d{10})\.(?:json|safetensors)|\.step-\d{10}\.(?:json|safetensors)\.[0-9a-f]{16}\.writing")
 
 
 @dataclass(frozen=True)
 class FoundCheckpoint:
-    """A checkpoint on disk that has been verified. Its tensors stay there until they are read."""
+    """A verified checkpoint on disk. Its tensors stay on disk until they are read."""
 
     step: int
     tensors: TensorFile
@@ -38,14 +38,14 @@ class FoundCheckpoint:
 class Checkpoints:
     """The checkpoints of one run. A checkpoint counts once its small ``.json`` is there; that is written last.
 
-    The folder may be a link to another disk and may hold files of others, which are left alone.
+    The folder may be a link to another disk and may contain other files, which are left alone.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def save(self, checkpoint: Snapshot) -> None:
-        """Raises OwlmineError where the disk does not take it; older checkpoints are untouched then."""
+        """Raises OwlmineError if it cannot be written; older checkpoints are then untouched."""
         name = f"step-{checkpoint.step:010d}"
         tensors = self._folder / f"{name}.safetensors"
         try:
@@ -61,7 +61,7 @@ class Checkpoints:
             raise OwlmineError(f"{self._folder}: checkpoint of step {checkpoint.step} not written: {reason}") from error
 
     def newest(self) -> tuple[FoundCheckpoint | None, list[str]]:
-        """The newest good checkpoint, and what was wrong with newer ones."""
+        """The newest intact checkpoint, and the problems of newer ones."""
         complaints: list[str] = []
         for step in self._steps():
             try:
@@ -71,13 +71,13 @@ class Checkpoints:
         return None, complaints
 
     def remove_old(self) -> None:
-        """All but the newest, and what killed processes have left behind. Raises OSError where the disk keeps them."""
+        """Removes all but the newest, and leftovers of killed processes. Raises OSError if that fails."""
         self._remove_all_but(self._steps()[:_KEPT])
 
     def remove_all(self) -> None:
-        """Raises OSError where the disk keeps them."""
+        """Raises OSError if that fails."""
         self._remove_all_but([])
-        # A link stays, and so does a folder that holds something else.
+        # A link stays, and so does a folder with other files.
         with suppress(OSError):
             self._folder.rmdir()
 
@@ -98,14 +98,14 @@ class Checkpoints:
     def _remove_all_but(self, steps: list[int]) -> None:
         kept = {f"step-{step:010d}" for step in steps}
         matches = [(file, _OURS.fullmatch(file.name)) for file in self._folder.glob("*step-*")]
-        # By name, so that a description goes first: without it the tensors no longer count.
+        # By name, so that the description is removed first: without it, the tensors no longer count.
         for leftover in sorted(file for file, match in matches if match and match[1] not in kept):
             if leftover.is_file():
                 leftover.unlink()
 
 
 class BestWeights:
-    """``record`` is the line of metrics of the epoch whose weights are kept, None before the first."""
+    """``record`` is the line of metrics of the best epoch so far, None before the first."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -113,8 +113,8 @@ class BestWeights:
         self._sha256 = ""
 
     def offer(self, record: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Keeps the weights if their P@1 is higher. Raises OwlmineError where the disk does not take them; what was
-        kept before stays then."""
+        """Keeps the weights if their P@1 is higher. Raises OwlmineError if they cannot be written; the previous ones
+        then stay."""
         if self.record is not None and record["P@1"] <= self.record["P@1"]:
             return
         try:
@@ -122,11 +122,11 @@ class BestWeights:
             self._sha256 = sha256_of(self._file)
         except OSError as error:
             reason = error.strerror or error
-            raise OwlmineError(f"{self._file}: the best weights so far cannot be kept: {reason}") from error
+            raise OwlmineError(f"{self._file}: the best weights so far cannot be saved: {reason}") from error
         self.record = record
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Puts the kept weights into these tensors. Raises OwlmineError, and writes nothing, where they are harmed."""
+        """Loads the saved weights into these tensors. Raises OwlmineError, and changes nothing, if they are damaged."""
         assert self.record is not None
         if not self._file.is_file() or sha256_of(self._file) != self._sha256:
             raise OwlmineError(f"{self._file}: is missing or has changed")

@@ -1,7 +1,7 @@
 """Figures of a run for TensorBoard.
 
-Written here and at once, not by ``SummaryWriter``: that one has a thread, which on a full disk ends in a traceback that
-nobody can catch, and names files by the clock, which a resumed run cannot rely on.
+Written directly, without ``SummaryWriter``: its thread ends in an uncatchable traceback when the disk is full, and it
+names files by the clock, which a resumed run cannot rely on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME = "events.out.tfevents."
 
 
 def require_tensorboard() -> None:
-    """Raises OwlmineError where TensorBoard is not installed."""
+    """Raises OwlmineError if TensorBoard is not installed."""
     _modules()
 
 
@@ -36,10 +36,10 @@ def _modules() -> tuple[ModuleType, ModuleType, ModuleType]:
 
 
 class EventFile:
-    """What one process adds to the curves of a model.
+    """The points that one process adds to the curves of a model.
 
-    ``after_step`` is where the process takes the training up: figures of later steps, left by one that was killed, come
-    again and are hidden. Once the disk is full, ``complain`` is called and nothing more is written.
+    ``after_step`` is the step at which the process resumes: figures of later steps, left by a killed process, come
+    again and are hidden. If the disk is full, ``complain`` is called and nothing more is written.
     """
 
     def __init__(self, folder: Path, *, after_step: int, complain: Callable[[str], None]) -> None:
@@ -75,7 +75,7 @@ class EventFile:
             return
         try:
             self._records.write(self._events.Event(wall_time=time.time(), **content).SerializeToString())
-            # A killed process leaves its curves whole up to here.
+            # If the process is killed, its curves are complete up to here.
             self._file.flush()
         except OSError as error:
             self._give_up(error)
@@ -85,4 +85,4 @@ class EventFile:
             with suppress(OSError):
                 self._file.close()
             self._file = None
-        self._complain(f"{self._folder}: not written: {error.strerror}; training goes on")
+        self._complain(f"{self._folder}: not written: {error.strerror}; training continues")

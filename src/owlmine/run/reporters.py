@@ -18,12 +18,12 @@ class LineReporter:
 
     def __init__(self, console: Console) -> None:
         self._console, self._last, self._step = console, time.monotonic(), 0
-        # An epoch brings a new object of figures.
+        # Each epoch has a new object of figures.
         self._validated: dict[str, float] | None = None
 
     def progress(self, progress: RunProgress) -> None:
         now = time.monotonic()
-        # Nothing seen of this model so far: it is the first, or the next one of an ensemble.
+        # The first report of this model: the first one, or the next of an ensemble.
         if self._validated is None or progress.step < self._step:
             self._validated = progress.validation
         self._step = progress.step

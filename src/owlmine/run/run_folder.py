@@ -1,4 +1,4 @@
-"""The folder of a run: what it says of itself, and what goes when the model is finished."""
+"""The folder of a run: its description, and the files that are removed when the model is finished."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REHEARSAL = "rehearsal"
 
 
 def run_description(data: Dataset, options: TrainOptions, plan: Plan) -> str:
-    """What ``run.json`` says: a run can be resumed with the same and nothing else."""
+    """The content of ``run.json``: a run can only be resumed with the same values."""
     record = {"options": options.binding(), "plan": plan.to_dict(), "data": data.meta["checksum"]}
     return json.dumps(record, indent=1) + "\n"
 
@@ -39,7 +39,7 @@ def is_run_of(out: Path, data: Dataset, options: TrainOptions) -> bool:
 
 
 def differences(out: Path, data: Dataset, options: TrainOptions, plan: Plan | None = None) -> list[str]:
-    """How these options, data and plan differ from those of the folder's run, in words."""
+    """Describes how these options, data and plan differ from those of the folder's run."""
     try:
         record = json.loads((out / "run.json").read_text("utf-8"))
         before, plan_before, checksum = dict(record["options"]), dict(record["plan"]), record["data"]
@@ -47,8 +47,8 @@ def differences(out: Path, data: Dataset, options: TrainOptions, plan: Plan | No
         return ["run.json cannot be read"]
     found = _changes(options.binding(), before)
     if checksum != data.meta["checksum"]:
-        found.append("the data are others")
-    if not found and plan is not None:  # the same options may mean another plan on another machine
+        found.append("the data have changed")
+    if not found and plan is not None:  # the same options may give a different plan on another machine
         now = json.loads(json.dumps(plan.to_dict()))
         found = [f"the plan for this machine: {change}" for change in _changes(now, plan_before)]
     return found
@@ -62,31 +62,31 @@ def _changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
 
 
 def require_run_of(out: Path, data: Dataset, options: TrainOptions, plan: Plan) -> None:
-    """Raises OwlmineError unless the folder's run may go on with these options and data on this machine."""
+    """Raises OwlmineError unless the folder's run can resume with these options and data on this machine."""
     if changed := differences(out, data, options, plan):
         raise OwlmineError(
-            f"{out / 'run.json'}: belongs to a run with other options or data; resume with the same, or train into a"
+            f"{out / 'run.json'}: belongs to a run with other options or data; resume it with the same, or train into a"
             f" new folder ({'; '.join(changed)})"
         )
 
 
 def check_folder(out: Path, *, resume: bool) -> None:
-    """Raises OwlmineError unless a run may begin in the folder, or go on where it is to be resumed."""
+    """Raises OwlmineError unless a run can start in the folder, or resume if that is requested."""
     has_run = (out / "run.json").exists()
     if resume:
         if not has_run:
-            raise OwlmineError(f"{out}: holds no run to resume")
+            raise OwlmineError(f"{out}: has no run to resume")
     elif (out / "config.json").exists():
-        raise OwlmineError(f"{out}: holds a finished model; give another folder")
+        raise OwlmineError(f"{out}: contains a finished model; choose another folder")
     elif not is_free(out):
-        raise OwlmineError(f"{out}: {'holds an unfinished run; go on with --resume' if has_run else 'already exists'}")
+        raise OwlmineError(f"{out}: {'has an unfinished run; continue with --resume' if has_run else 'already exists'}")
 
 
 def finished_before(data: Dataset, out: Path, options: TrainOptions, message: Callable[[str], None]) -> Model:
-    """The model of a run that has nothing left to do but, perhaps, to tidy up."""
+    """The model of a finished run, which may still have files to clean up."""
     if changed := differences(out, data, options):
         raise OwlmineError(
-            f"{out}: holds a finished model of other options or data; give another folder ({'; '.join(changed)})"
+            f"{out}: contains a finished model with other options or data; choose another folder ({'; '.join(changed)})"
         )
     with working_in(out):
         remove_working_files(out, message)
@@ -94,8 +94,8 @@ def finished_before(data: Dataset, out: Path, options: TrainOptions, message: Ca
 
 
 def remove_working_files(out: Path, message: Callable[[str], None]) -> None:
-    """Removes what only an unfinished run needs, and nothing else that may be beside it. A file that cannot be removed
-    stays: the model is finished."""
+    """Removes the files that only an unfinished run needs, and no others. A file that cannot be removed stays: the
+    model is finished."""
     errors = []
     for remove in _removals(out):
         try:
@@ -103,7 +103,7 @@ def remove_working_files(out: Path, message: Callable[[str], None]) -> None:
         except OSError as error:
             errors.append(error)
     if errors:
-        message(f"{out}: files that only the run needed cannot be removed: {errors[0].strerror}")
+        message(f"{out}: working files of the run cannot be removed: {errors[0].strerror}")
 
 
 def _removals(out: Path) -> Iterator[Callable[[], None]]:
@@ -122,38 +122,38 @@ def _removals(out: Path) -> Iterator[Callable[[], None]]:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    # A link stays, and so does a folder that holds something else.
+    # A link stays, and so does a folder with other files.
     with suppress(OSError):
         folder.rmdir()
 
 
 def is_free(out: Path) -> bool:
-    """Nothing there, an empty folder, or one in which a process was killed before it had written anything."""
+    """Whether the folder is missing, empty, or left by a process that was killed before it wrote anything."""
     return not out.exists() or (out.is_dir() and all(is_unfinished(file) for file in out.iterdir()))
 
 
 @contextmanager
 def running_in(out: Path, *, resume: bool) -> Iterator[None]:
-    """Holds the folder for a run that is to begin or go on there.
+    """Locks the folder for a run that starts or resumes there.
 
-    Looks at the folder under the lock: since it was looked at last, another process may have trained in it.
+    Checks the folder again under the lock: another process may have trained in it since the last check.
     """
     with working_in(out):
         check_folder(out, resume=resume)
         if (out / "config.json").exists():
-            raise OwlmineError(f"{out}: another process has finished the run meanwhile")
+            raise OwlmineError(f"{out}: another process has finished the run in the meantime")
         yield
 
 
 def check_own_folder(out: Path, command: str) -> None:
-    """Raises OwlmineError unless the folder is new, or one that the same command made."""
+    """Raises OwlmineError unless the folder is new, or was made by the same command."""
     if not (is_free(out) or mark_of(out, command).is_file()):
-        raise OwlmineError(f"{out}: holds something else; wanted a new folder or one that owlmine {command} made")
+        raise OwlmineError(f"{out}: has other contents; wanted a new folder or one that owlmine {command} made")
 
 
 @contextmanager
 def own_folder(out: Path, command: str) -> Iterator[None]:
-    """Holds the folder of a command that trains several models, and marks it as one of that command."""
+    """Locks the folder of a command that trains several models, and puts the command's marker file there."""
     with working_in(out):
         check_own_folder(out, command)
         try:
@@ -165,13 +165,13 @@ def own_folder(out: Path, command: str) -> Iterator[None]:
 
 
 def mark_of(out: Path, command: str) -> Path:
-    """The file by which a command knows its folder."""
+    """The file by which a command recognises its folder."""
     return out / f".owlmine-{command}"
 
 
 @contextmanager
 def working_in(out: Path) -> Iterator[None]:
-    """Makes the folder and holds it for this process alone; the lock of a killed process is gone with it."""
+    """Creates the folder and locks it for this process; the lock of a killed process ends with it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""What a run in a folder adds around a fit: signals that end it, checkpoints, files of metrics, curves."""
+"""What a run in a folder adds to a fit: signals that stop it, checkpoints, metrics files, curves."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class StopSignal:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def check(self, where: str) -> None:
-        """Raises Stopped if a signal has come. For places from which the run can be resumed."""
+        """Raises Stopped if a signal has arrived. For points from which the run can be resumed."""
         if self.number is not None:
-            raise Stopped(self.number, f"stopped {where}; go on with --resume")
+            raise Stopped(self.number, f"stopped {where}; continue with --resume")
 
     def _came(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -106,7 +106,8 @@ class FolderSurroundings(Surroundings):
             self._stop,
             checkpoint_seconds=self._checkpoint_seconds,
             curves=curves if self._tensorboard else None,
-            # A model of an ensemble that the process was killed before has no checkpoint, and misses none.
+            # A member of an ensemble that had not started when the process was killed has no checkpoint, and needs
+            # none.
             expects_checkpoint=self._resume and self._alone,
         )
         self._open_files.callback(watch.close)
@@ -130,7 +131,7 @@ class FolderSurroundings(Surroundings):
         try:
             write_text(self._outcome_file(stage), json.dumps(record | {"checksum": meta_checksum(record)}) + "\n")
         except OSError as error:
-            self.reporter.message(f"{self._outcome_file(stage)}: not written: {error.strerror}; training goes on")
+            self.reporter.message(f"{self._outcome_file(stage)}: not written: {error.strerror}; training continues")
 
     def _outcome_file(self, stage: str) -> Path:
         return self._out / MEMBERS / f"{stage}.json"
@@ -163,11 +164,11 @@ class FolderWatch(Watch):
         checkpoint, complaints = self._checkpoints.newest()
         for complaint in complaints:
             self.reporter.message(complaint)
-        with suppress(OSError):  # what stays is removed with the other working files
+        with suppress(OSError):  # leftovers are removed with the other working files
             remove_unfinished(self._place)
         if checkpoint is None:
             if self._expects or complaints:
-                self.reporter.message("no checkpoint to resume from; starting at the beginning")
+                self.reporter.message("no checkpoint to resume from; starting from the beginning")
             self.epoch_ended([])
             return None
         self._first_step = checkpoint.step
@@ -188,7 +189,7 @@ class FolderWatch(Watch):
         try:
             self._checkpoints.save(take())
         except OwlmineError as error:
-            self.reporter.message(f"{error}; training goes on, the checkpoint before it stays")
+            self.reporter.message(f"{error}; training continues, and the previous checkpoint is kept")
             return
         finally:
             self._saved_at = time.monotonic()
@@ -198,12 +199,12 @@ class FolderWatch(Watch):
             if not self._complained:
                 folder = self._place / "checkpoints"
                 self.reporter.message(
-                    f"{folder}: old checkpoints cannot be removed: {error.strerror}; training goes on"
+                    f"{folder}: old checkpoints cannot be removed: {error.strerror}; training continues"
                 )
             self._complained = True
 
     def epoch_ended(self, history: list[Record]) -> None:
-        """The whole file each time: it is small, and so it is right after a resume and after a full disk."""
+        """Writes the whole file each time: it is small, and stays correct after a resume or a full disk."""
         write_metrics(self._place, [{"model": self._number + 1, **line} for line in history], self.reporter)
 
     def figures(self, step: int, figures: dict[str, float]) -> None:
@@ -215,7 +216,7 @@ class FolderWatch(Watch):
 
     def advice(self) -> str:
         folder = self._place / "checkpoints"
-        return f"; checkpoints before it are in {folder}" if any(folder.glob("*.json")) else ""
+        return f"; earlier checkpoints are in {folder}" if any(folder.glob("*.json")) else ""
 
     def close(self) -> None:
         if self._events is not None:
@@ -223,8 +224,8 @@ class FolderWatch(Watch):
 
 
 def write_metrics(folder: Path, history: list[Record], reporter: Reporter) -> None:
-    """A line per epoch. A disk that does not take them does not end the run."""
+    """Writes a line per epoch. A write error does not end the run."""
     try:
         write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in history))
     except OSError as error:
-        reporter.message(f"{folder / METRICS}: not written: {error.strerror}; training goes on")
+        reporter.message(f"{folder / METRICS}: not written: {error.strerror}; training continues")

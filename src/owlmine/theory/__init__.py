@@ -1,4 +1,4 @@
-"""What the paper proves, as functions that can be asked with numbers."""
+"""The paper's results as functions."""
 
 from owlmine.theory.bounds import (
     BoundTerms,

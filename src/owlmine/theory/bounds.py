@@ -2,8 +2,8 @@
 
 ρ_h(x, y) = h_y(x) - h^{-y}_[k](x)
 
-A class is retrieved when its margin is above 0. Where scores tie at the k-th place none of the tied classes counts
-as retrieved (the paper's footnote), so fewer than k may be.
+A class is retrieved when its margin is above 0. If scores tie at the k-th place, none of the tied classes counts as
+retrieved (the paper's footnote), so there may be fewer than k.
 
 Legend: N points, K classes.
 """
@@ -23,7 +23,7 @@ from owlmine.theory.weights import Vector, check_k, theta_norms
 
 
 def margins(scores_NK: Tensor, positives_N: Tensor, *, k: int) -> Tensor:
-    """ρ_h of each point: the positive's score less the k-th highest of the others."""
+    """ρ_h of each point: the positive's score minus the k-th highest of the others."""
     check_scores("scores", scores_NK, ndim=2, validate=None)
     num_points, num_classes = scores_NK.shape
     check_k(k, num_classes=num_classes)
@@ -136,8 +136,8 @@ def generalization_terms(
 
 
 def margin_terms(sample: Sample, complexities: Complexities, *, k: int, rho: float) -> BoundTerms:
-    """Theorem 6: the terms that stand beside the margin risk. POWL of the ramp with all weight on rank k, so
-    ‖θ‖₁ = ‖θ‖₂ = 1, L = 1/ρ and Φ = 1.
+    """Theorem 6: the terms added to the margin risk. POWL of the ramp with all weight on rank k, so ‖θ‖₁ = ‖θ‖₂ = 1, L
+    = 1/ρ and Φ = 1.
     """
     if not 0 < rho < math.inf:
         raise ValueError(f"rho: given {rho}; wanted a positive finite number")

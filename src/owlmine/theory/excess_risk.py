@@ -1,7 +1,7 @@
 """Calibration by experiment: the exact minimiser of an expected ordered loss for a few classes, and what it retrieves.
 
 First the differentiable, convex surrogates with their slopes, in NumPy: a solver calls them thousands of times on a
-dozen numbers, where autograd would be all overhead. The tests tie them to ``owlmine.losses.surrogates``.
+dozen numbers, where autograd would be pure overhead. The tests tie them to ``owlmine.losses.surrogates``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _squared_hinge(margins: Float64) -> tuple[Float64, Float64]:
 
 
 def _exponential(margins: Float64) -> tuple[Float64, Float64]:
-    # A line search may step far out. The tangent at -50 goes on from there: convex, and finite at any step.
+    # A line search may step far out. Below -50, the function continues as its tangent: convex, and finite at any step.
     near = np.maximum(margins, -50)
     value = np.exp(-near)
     return value * (1 + near - margins), -value
@@ -46,12 +46,12 @@ SMOOTH: dict[str, Callable[[Float64], tuple[Float64, Float64]]] = {
 
 # Exact minimisation of the expected ordered loss Ψ(α, v) = Σ_i α_i ℓ(v, i) for a handful of classes.
 #
-# Some minimiser is sorted like α: exchanging two scores that stand against the order of α never raises Ψ, for any
-# θ >= 0 (first part of Lemmas 5 and 6). On sorted scores every negative has a fixed rank, so Ψ is a sum of φ over
-# fixed pairs with fixed weights: a convex problem in the gaps g_i = v_i - v_{i+1} >= 0 (and, for BOWL, the lowest
-# score). The hinge is a linear program; a differentiable φ goes to L-BFGS-B.
+# Some minimiser is sorted like α: exchanging two scores that are out of order with α never raises Ψ, for any θ >= 0
+# (first part of Lemmas 5 and 6). On sorted scores every negative has a fixed rank, so Ψ is a sum of φ over fixed pairs
+# with fixed weights: a convex problem in the gaps g_i = v_i - v_{i+1} >= 0 (and, for BOWL, the lowest score). The hinge
+# is a linear program; a differentiable φ goes to L-BFGS-B.
 #
-# Where the minimiser is at infinity, the answer is the best with gaps, and lowest score, up to ``box`` in size.
+# If the minimiser is at infinity, the result is the best one whose gaps and lowest score are at most ``box`` in size.
 #
 # Legend: K classes, P terms of the sum, X unknowns (K - 1 gaps, then the lowest score).
 
@@ -92,7 +92,7 @@ def sorted_problem(alpha_K: Float64, theta_J: Float64, kind: Kind) -> PairSum:
 def solve(problem: PairSum, phi: Surrogate, *, kind: Kind, box: float, tied_after: int | None = None) -> Solution:
     """The minimum over sorted scores; ``tied_after`` = k asks for v_k = v_{k+1}."""
     num_classes = problem.margins_of.shape[1]
-    # POWL does not notice a shift of all scores, so the lowest stays at 0.
+    # POWL is invariant to a shift of all scores, so the lowest stays at 0.
     lowest = (-box, box) if kind == "bowl" else (0.0, 0.0)
     bounds = [(0.0, 0.0 if gap == tied_after else box) for gap in range(1, num_classes)] + [lowest]
     unknowns_X, value = _hinge(problem, bounds) if phi.name == "hinge" else _smooth(problem, phi.name, bounds)
@@ -128,17 +128,17 @@ def _smooth(problem: PairSum, name: str, bounds: list[tuple[float, float]]) -> t
 # Legend: K classes (a handful).
 
 
-# The solvers stop within about 1e-10 of the optimum. A smaller gap cannot be distinguished from none.
+# The solvers stop within about 1e-10 of the optimum. A smaller gap cannot be distinguished from zero.
 RESOLUTION = 1e-8
 _BOX = 40.0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the minimiser of the expected loss does.
+    """The minimiser of the expected loss, and what it retrieves.
 
-    ``scores``: a minimiser, classes as given; ``risk``: Ψ there. ``gap``: how much higher Ψ is at the best scores
-    that are not sure to retrieve the Bayes set. ``calibrated``: whether that gap is above ``RESOLUTION``.
+    ``scores``: a minimiser, classes as given; ``risk``: Ψ there. ``gap``: how much higher Ψ is at the best scores that
+    may not retrieve the Bayes set. ``calibrated``: whether that gap is above ``RESOLUTION``.
     """
 
     scores: Float64

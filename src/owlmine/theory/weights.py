@@ -34,7 +34,7 @@ def as_distribution(probabilities: Vector) -> Float64:
     alpha_K = _as_vector("probabilities", probabilities)
     if len(alpha_K) < 2:
         raise ValueError(f"probabilities: given {len(alpha_K)} class(es); wanted at least 2")
-    # Figures copied from a page are rounded; their order and ratios are what counts.
+    # Figures copied from a page are rounded; their order and ratios matter.
     if abs(alpha_K.sum() - 1) > 1e-3:
         raise ValueError(f"probabilities: given a sum of {alpha_K.sum():g}; wanted 1")
     return alpha_K
@@ -63,8 +63,8 @@ def _as_vector(name: str, values: Vector) -> Float64:
 class ThetaNorms:
     """Sizes of a weight vector, and over how many ranks it spreads.
 
-    ``effective_ranks`` = ‖θ‖₁² / ‖θ‖₂²: M equal weights give M. ``half_rank``: the hardest so many negatives hold half
-    of all weight.
+    ``effective_ranks`` = ‖θ‖₁² / ‖θ‖₂²: M equal weights give M. ``half_rank``: this many hardest negatives have half of
+    the total weight.
     """
 
     first: float
@@ -76,11 +76,11 @@ class ThetaNorms:
 
 def theta_norms(theta: Vector) -> ThetaNorms:
     theta_J = as_theta(theta)
-    # np.sum adds pairwise; np.linalg.norm adds in a row, which costs four digits over ten million ranks.
+    # np.sum adds pairwise; np.linalg.norm adds sequentially, which loses four digits over ten million ranks.
     l1, l2 = float(theta_J.sum()), math.sqrt(float((theta_J * theta_J).sum()))
     if l1 == 0:
         raise ValueError("theta: given weights that are all 0; wanted a positive one")
-    # Half less a hair: an exact half must not be missed for the last digit of a sum over millions.
+    # Slightly less than half: an exact half must not be missed because of rounding in a sum over millions.
     half_rank = int(np.searchsorted(np.cumsum(theta_J), l1 / 2 * (1 - 1e-12))) + 1
     return ThetaNorms(float(theta_J[0]), l1, l2, (l1 / l2) ** 2, half_rank)
 

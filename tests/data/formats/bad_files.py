@@ -194,14 +194,14 @@ CASES: dict[str, tuple[Files, str, int | None, str]] = {
     "npz shape of reals": (pecos(npz(shape=np.array([2.0, 3.0]))), "X.trn.npz", None, "cannot be read"),
     "npz shape of three": (pecos(npz(shape=np.array([2, 3, 1]))), "X.trn.npz", None, "cannot be read"),
     "npz shape negative": (pecos(npz(shape=np.array([-2, 3]))), "X.trn.npz", None, "found shape [-2, 3]"),
-    "npz rows that lie": (pecos(npz(shape=np.array([10**15, 3]))), "X.trn.npz", None, "unfitting lengths"),
+    "npz rows that lie": (pecos(npz(shape=np.array([10**15, 3]))), "X.trn.npz", None, "mismatched lengths"),
     "npz columns that lie": (pecos(npz(shape=np.array([2, 10**15]))), "X.trn.npz", None, "at most 2147483648 columns"),
     "npz offsets that lie": (pecos(npz(indptr=np.array([0, 9, 2]))), "X.trn.npz", None,
         "offsets out of order near row 0"),
     "npz offsets that wrap": (
         pecos(npz(indptr=np.array([0, 2**63 - 1, -(2**63) + 2]))), "X.trn.npz", None, "offsets out of order"),
-    "npz first offset": (pecos(npz(indptr=np.array([1, 1, 2]))), "X.trn.npz", None, "unfitting lengths"),
-    "npz entries left": (pecos(npz(indptr=np.array([0, 1, 1]))), "X.trn.npz", None, "1 entries behind the last row"),
+    "npz first offset": (pecos(npz(indptr=np.array([1, 1, 2]))), "X.trn.npz", None, "mismatched lengths"),
+    "npz entries left": (pecos(npz(indptr=np.array([0, 1, 1]))), "X.trn.npz", None, "1 entries after the last row"),
     "npz reals as indices": (pecos(npz(indices=np.array([0.0, np.nan]))), "X.trn.npz", None, "cannot be read"),
     "npz complex": (pecos(npz(data=np.array([1j, 1]))), "X.trn.npz", None, "cannot be read"),
     "npz objects": (pecos(npz(data=np.array([None, 1], object))), "X.trn.npz", None, "cannot be read"),
@@ -214,9 +214,9 @@ CASES: dict[str, tuple[Files, str, int | None, str]] = {
     "npz NaN": (pecos(npz(data=np.array([1, np.nan]))), "X.trn.npz", None, "found the value nan in row 1"),
     "npz beyond float32": (pecos(npz(data=np.array([1e39, 1]))), "X.trn.npz", None, "finite in float32"),
     "npz label weights": (pecos(npz(), npz(data=np.array([1.0, -1.0]))), "X.trn.npz", None, "the label weight -1.0"),
-    "npz without labels": ({"X.trn.npz": npz()}, "X.trn.npz", None, "found no labels beside it"),
+    "npz without labels": ({"X.trn.npz": npz()}, "X.trn.npz", None, "found no labels next to it"),
     "npz lies about items": (
-        pecos(raw_npz(data=lying_npy("(1000000000000000,)"))), "X.trn.npz", None, "unfitting lengths"),
+        pecos(raw_npz(data=lying_npy("(1000000000000000,)"))), "X.trn.npz", None, "mismatched lengths"),
     "npz promises too much": (
         pecos(raw_npz(shape=lying_npy("(1000000000000000,)", "<i8"))), "X.trn.npz", None, "cannot be read"),
     "npz ends early": (pecos(raw_npz(data=lying_npy("(2,)", "<f4", b"\0" * 5))), "X.trn.npz", None, "ends too early"),
@@ -304,7 +304,7 @@ CASES: dict[str, tuple[Files, str, int | None, str]] = {
         None, "1 stray blank lines"),
     "two split lists": (
         {"a_data.txt": GOOD, "a_trSplit.txt": b"1\n", "b_trSplit.txt": b"1\n", "a_tstSplit.txt": b"2\n"},
-        "b_trSplit.txt", None, "found a second trSplit file beside a_trSplit.txt"),
+        "b_trSplit.txt", None, "found a second trSplit file next to a_trSplit.txt"),
     "two train files": ({"train.txt": GOOD, "a_train.txt.gz": gzip.compress(GOOD)}, "train.txt", None,
         "a second train file"),
 }  # fmt: skip

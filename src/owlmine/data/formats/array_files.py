@@ -51,7 +51,7 @@ class NpzMatrix:
         ):
             fits = offsets.num_items == self.num_rows + 1 and indices.num_items == values.num_items
             if not fits or int(offsets.take(1)[0]) != 0:
-                raise DataError(self.path, found="arrays of unfitting lengths", wanted="a valid csr matrix")
+                raise DataError(self.path, found="arrays with mismatched lengths", wanted="a valid csr matrix")
             end = 0
             for start in range(0, self.num_rows, BLOCK_ROWS):
                 ends = offsets.take(min(BLOCK_ROWS, self.num_rows - start)).astype(np.int64)
@@ -67,7 +67,7 @@ class NpzMatrix:
                     yield rows, (start + high) / self.num_rows
             if end != indices.num_items:
                 raise DataError(
-                    self.path, found=f"{indices.num_items - end:,} entries behind the last row", wanted="none"
+                    self.path, found=f"{indices.num_items - end:,} entries after the last row", wanted="none"
                 )
             for member in (offsets, indices, values):
                 member.finish()
@@ -129,7 +129,7 @@ def _take_rows(bounds: Int64, indices: NpyStream, values: NpyStream) -> SparseRo
 
 
 def to_float32(values: NDArray[Any]) -> NDArray[np.float32]:
-    """What float32 cannot hold becomes infinite without a warning; later checks refuse it."""
+    """Values beyond float32 become infinite without a warning; later checks reject them."""
     with np.errstate(over="ignore"):
         return np.array(values, np.float32)
 

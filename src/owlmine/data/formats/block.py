@@ -56,7 +56,7 @@ class RowRuns:
         return self._num_rows
 
     def add(self, rows: Int64) -> None:
-        """More rows, ascending, all behind those that are there."""
+        """Appends rows, ascending, all after the existing ones."""
         if not len(rows):
             return
         breaks = np.flatnonzero(np.diff(rows) != 1)
@@ -79,11 +79,11 @@ class RowRuns:
 
 @dataclass
 class Notes:
-    """What a reader accepted but the user should know: counts by name, and numbers of rows that are no points."""
+    """What a reader accepted but the user should know: counts by name, and rows that are not points."""
 
     counts: Counter[str] = field(default_factory=Counter)
     label_separator: str | None = None
-    """What separated the labels inside cells of text, where there were such cells."""
+    """The separator of labels in text cells, if there were such cells."""
     stray_rows: RowRuns = field(default_factory=RowRuns)
 
     def tally(self, name: str, count: int) -> None:
@@ -100,22 +100,22 @@ class PointReader(Protocol):
 
     @property
     def num_features(self) -> int | None:
-        """The width of the queries where the source states it."""
+        """The width of the queries, if the source states it."""
 
     @property
     def num_classes(self) -> int | None:
-        """The bound of class numbers where the source states it; None where labels are names or unbounded."""
+        """The bound on class numbers, if the source states it; None if labels are names or unbounded."""
 
     def blocks(self, notes: Notes) -> Iterator[Block]: ...
 
 
 def one_line(error: Exception) -> str:
-    """What another library says of a file, without its line breaks."""
+    """The error message of another library, without line breaks."""
     return " ".join(str(error).split())
 
 
 class RowBuffer:
-    """Rows from an iterator of any block size, taken in whatever sizes the caller wants."""
+    """Rows from an iterator of blocks, taken in any sizes."""
 
     def __init__(self, parts: Iterator[SparseRows]) -> None:
         self._parts = parts
@@ -187,11 +187,11 @@ class PairReader:
         )
 
 
-# What one cell of a table may hold: a text, or labels in any of their usual spellings.
+# The contents of a table cell: a text, or labels in any of the usual notations.
 
 
 Labels = tuple[list[str], list[float] | None]
-"""The labels of a point, and their weights where they have any."""
+"""The labels of a point, and their weights, if any."""
 
 
 SEPARATOR_NAMES = {",": "comma", ";": "semicolon", "|": "vertical bar"}
@@ -236,14 +236,14 @@ def labels_of(cells: Mapping[str, Any], column: str, separator: str) -> Labels:
     if relevance is None:
         return labels, None
     if not isinstance(relevance, (list, tuple)) or len(relevance) != len(labels):
-        raise BadCellError("'target_rel' that does not fit 'target_ind'", "a weight per label")
+        raise BadCellError("'target_rel' that does not match 'target_ind'", "a weight per label")
     return labels, [_weight(item, "target_rel") for item in relevance]
 
 
 def joined_classes(keys: Collection[str], separator: str) -> dict[str, int]:
-    """Classes that look like several labels which another separator should have split, by the name of that separator.
+    """Classes that look like several labels joined by another separator, by the name of that separator.
 
-    Either most classes hold it, or most of what it separates are classes by themselves.
+    Either most classes contain it, or most of the parts are classes themselves.
     """
     found: dict[str, int] = {}
     for mark, name in SEPARATOR_NAMES.items():
@@ -256,7 +256,7 @@ def joined_classes(keys: Collection[str], separator: str) -> dict[str, int]:
 
 
 def label_of(item: Any) -> str:
-    """A label as a string; 1 and "1" are the same, 1.0 and true are none."""
+    """A label as a string; 1 and "1" are the same, 1.0 and true are not labels."""
     if isinstance(item, str) and item and _is_text(item):
         return str(item)
     if isinstance(item, (int, np.integer)) and not isinstance(item, bool):

@@ -1,4 +1,4 @@
-"""Points that are in memory already: SciPy or NumPy queries, texts, pandas, with labels in any usual form."""
+"""Points in memory: SciPy or NumPy queries, texts, pandas, with labels in any usual form."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _WANTED_LABELS = "labels, lists of labels, or an indicator matrix"
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of some points as they were given, end to end: they have no numbers yet."""
+    """The concatenated labels of some points, as given, without class numbers yet."""
 
     offsets: Int64
     flat: Sequence[Any] | NDArray[Any]
-    """Column numbers, where they come from an indicator matrix."""
+    """Column numbers, if they come from an indicator matrix."""
     num_columns: int | None = None
     """Of an indicator matrix; None for labels by name."""
     weights: NDArray[Any] | None = None
@@ -75,7 +75,7 @@ _SEVERAL = (list, tuple, set, frozenset, np.ndarray)
 
 
 class MemoryReader:
-    """``queries``: see ``_known_queries``. ``labels``: as ``read_labels`` takes or gives them."""
+    """``queries``: see ``_known_queries``. ``labels``: an input or the result of ``read_labels``."""
 
     num_features: int | None
     num_classes: int | None

@@ -18,9 +18,9 @@ from owlmine.errors import DataError
 
 
 def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran order, and dtype; ValueError for anything but a header of plain values."""
+    """Shape, whether in Fortran order, and dtype. Raises ValueError for anything but a header of plain values."""
     try:
-        # NumPy warns of headers that Python 2 wrote; it reads them all the same.
+        # NumPy warns about headers written by Python 2, but reads them.
         with warnings.catch_warnings(action="ignore"):
             if npy.read_magic(file) == (1, 0):
                 shape, fortran, dtype = npy.read_array_header_1_0(file)
@@ -34,7 +34,7 @@ def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[An
 
 
 class NpyStream:
-    """The items of a one-dimensional ``.npy`` stream, front to back; ``kinds`` are the dtypes that are welcome."""
+    """The items of a one-dimensional ``.npy`` stream, front to back; ``kinds`` are the accepted dtypes."""
 
     def __init__(self, file: IO[bytes], *, kinds: str) -> None:
         self._file = file
@@ -46,7 +46,7 @@ class NpyStream:
     def take(self, count: int) -> NDArray[Any]:
         num_bytes = count * self.dtype.itemsize
         pieces: list[bytes] = []
-        # In steps: what a header promises is not allocated before it has come.
+        # In steps: memory that a header claims is not allocated before the data arrive.
         while num_bytes > 0 and (data := self._file.read(min(num_bytes, _STEP_BYTES))):
             pieces.append(data)
             num_bytes -= len(data)
@@ -55,7 +55,7 @@ class NpyStream:
         return np.frombuffer(b"".join(pieces), self.dtype)
 
     def finish(self) -> None:
-        """Reads to the end, where the archive compares its checksum."""
+        """Reads to the end, where the archive verifies its checksum."""
         if self._file.read(1):
             raise ValueError("more bytes than its header states")
 

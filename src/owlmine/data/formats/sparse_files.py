@@ -68,14 +68,14 @@ class LabelledReader:
                     found=f"more than {self.num_points:,} points",
                     wanted=f"the {self.num_points:,} points of the header",
                 )
-            if num_rows > self.num_points:  # the header does not count blank lines, so these are none
+            if num_rows > self.num_points:  # the header does not count blank lines, so these are not points
                 filled = parsed.without_blank_rows()
             else:
                 filled = parsed
                 blank.add(parsed.blank_rows + num_given)
             num_given += len(filled.labels)
             yield Block(filled.features, _row_labels(filled.labels), progress)
-        # A blank line is a point with neither label nor feature where the header counts it, and a stray one if not.
+        # A blank line is a point without label or feature if the header counts it, and otherwise a stray one.
         if num_rows == self.num_points:
             notes.tally("blank_points", num_blank)
         elif num_rows - num_blank == self.num_points:
@@ -90,7 +90,7 @@ class LabelledReader:
 
 
 class SvmlightReader:
-    """svmlight / libsvm: ``l1,l2 f:v f:v`` with no header. Feature numbers may count from 0 or from 1."""
+    """svmlight / libsvm: ``l1,l2 f:v f:v`` with no header. Features may start at 0 or 1."""
 
     kind: QueryKind = "sparse"
     num_features: int | None = None
@@ -156,7 +156,7 @@ class MatrixFile:
 
 
 def weighted_labels(rows: SparseRows) -> SparseRows:
-    """A row of a label matrix: stored zeros are no labels; values other than 1 are weights."""
+    """A row of a label matrix: stored zeros are not labels; values other than 1 are weights."""
     assert rows.values is not None
     return rows.select(rows.values != 0)
 
@@ -190,7 +190,7 @@ def _parsed(
         yield parsed, first_line, block.progress
 
 
-# One file of points and a list of which belong to a split: how the repository ships its small datasets.
+# One file of points, and a list of those in each split: the repository's form of small datasets.
 
 
 class IndexedReader:

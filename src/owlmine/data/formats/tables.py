@@ -1,4 +1,4 @@
-"""Labels and texts in files of their own, a line per point; and tables of both."""
+"""Labels and texts in separate files, a line per point; and tables of both."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def line_texts(path: Path) -> QueryFile:
 # Tables with a text column and a label column: jsonl, csv, tsv, parquet and pandas.
 
 
-# Texts are long and live as Python objects: fewer rows a block than for numbers.
+# Texts are long Python objects: fewer rows per block than for numbers.
 _BLOCK_ROWS = 1 << 12
 _BLOCK_CHARS = 1 << 22
 _TEXT_COLUMNS = ("text", "title", "query")
@@ -104,10 +104,10 @@ class Columns:
     """One column, or several separated by commas, whose texts are joined by a blank."""
     labels: str | None = None
     separator: str = ";"
-    """What separates the labels inside one cell of text; a cell that is a JSON list needs none."""
+    """The separator of labels in a text cell; a cell with a JSON list needs none."""
 
     def may_use(self, name: str) -> bool:
-        """Whether a column of this name could matter, so that others need not be read."""
+        """Whether a column with this name may be needed; others are not read."""
         usual = (*_TEXT_COLUMNS, "content", *_LABEL_COLUMNS, "target_rel")
         return name in usual or name == self.labels or name in (self.text or "").split(",")
 
@@ -172,14 +172,14 @@ class TableReader:
             raise self.error(number, f"columns {', '.join(map(repr, cells))}", f"a column for {what}{called}")
 
     def error(self, number: int, found: str, wanted: str) -> DataError:
-        """What to raise for the row of that number."""
+        """The error for the row with that number."""
         if self._unit == "line":
             return DataError(self.source, line=number, found=found, wanted=wanted)
         return DataError(self.source, found=f"{found} in row {number}", wanted=wanted)
 
 
 class _Pending:
-    """Points on their way into a block."""
+    """Collects points for a block."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -272,7 +272,7 @@ def delimited(path: LineSource, columns: Columns, delimiter: str) -> TableReader
                     )
                 yield number, dict(zip(header, cells, strict=True)), progress[0]
         except csv.Error as error:
-            raise DataError(path, line=next_number, found=f"a row that breaks ({error})", wanted="valid csv") from None
+            raise DataError(path, line=next_number, found=f"an invalid row ({error})", wanted="valid csv") from None
         if not header:
             raise DataError(path, found="no header", wanted="a line with the columns' names")
 

@@ -1,4 +1,4 @@
-"""What the loss modules share: they remember options, and hold a parameter only where the scale is learned.
+"""What the loss modules share: they remember options, and have a parameter only if the scale is learned.
 
 Every module has ``of_each_point(...)``, which gives [N] losses, and ``forward(...)``, which reduces them.
 
@@ -21,13 +21,13 @@ class CommonOptions(TypedDict, total=False):
     """Options of every loss module."""
 
     scale: float
-    """Factor s > 0 on scores, 1 if not given; where it is learned, the value to start from."""
+    """Factor s > 0 on scores, 1 if not given; if it is learned, the initial value."""
     learn_scale: bool
     """Makes s a parameter. It is stored as ``log_scale``, so that s stays positive."""
     reduction: Reduction
-    """How the losses of a batch become one number: "mean" (default), "sum", or "none"."""
+    """Reduction of the losses of a batch: "mean" (default), "sum", or "none"."""
     validate: bool | None
-    """Whether values are looked at: see ``owlmine.mining.checks``."""
+    """Whether values are checked: see ``owlmine.mining.checks``."""
 
 
 class ScaledLoss(nn.Module):

@@ -22,8 +22,8 @@ from owlmine.losses.surrogates import Surrogate, surrogate
 class OrderedWeightedLoss(ClassLoss):
     """POWL or BOWL on the scores of all classes: ``forward(scores_NK, positives_N)``.
 
-    ``member`` is one of the constructors of ``owlmine.losses.members`` or ``OrderedLoss(kind, theta)``. Where all
-    scores are too many, ``MinedLoss`` estimates the same from a pool.
+    ``member`` is one of the constructors of ``owlmine.losses.members`` or ``OrderedLoss(kind, theta)``. If there are
+    too many classes to score, ``MinedLoss`` estimates the same from a pool.
 
         loss = OrderedWeightedLoss(top_k_loss(5), phi="logistic")
     """
@@ -31,7 +31,7 @@ class OrderedWeightedLoss(ClassLoss):
     def __init__(self, member: OrderedLoss, *, phi: str | Surrogate = "hinge", **common: Unpack[CommonOptions]) -> None:
         super().__init__(**common)
         check_options(member.kind, self.reduction)
-        # Here, since on a GPU values are not looked at.
+        # Here, since values on a GPU are not checked.
         if not bool(((member.theta >= 0) & (member.theta < torch.inf)).all()):
             raise ValueError("theta: given a weight that is negative, infinite or NaN; wanted finite weights >= 0")
         self.member, self.phi = member, surrogate(phi)
@@ -42,9 +42,9 @@ class OrderedWeightedLoss(ClassLoss):
         return member(scores_NK, positives, phi=self.phi, scale=self.scale, reduction="none", validate=self.validate)
 
     def _member_for(self, scores_NK: Tensor) -> OrderedLoss:
-        """With theta where the scores are; copied once, so that later steps do not wait for a transfer.
+        """With theta on the device of the scores; copied once, so that later steps do not wait for a transfer.
 
-        A theta for every rank stays on the CPU: there its values are looked at, to distinguish a constant tail from
+        A theta for every rank stays on the CPU: its values are checked there, to distinguish a constant tail from
         weights that need a sort.
         """
         device, theta = scores_NK.device, self.member.theta

@@ -27,7 +27,7 @@ Inputs = Literal["classes", "labels", "pool", "pool_others", "kept_pool", "pool_
 
 @dataclass(frozen=True)
 class LossSetting:
-    """What one must know to build any of the losses."""
+    """The parameters for building any of the losses."""
 
     num_classes: int
     """K."""
@@ -42,7 +42,7 @@ class LossSetting:
     learn_scale: bool = False
     """Whether the factor is a parameter."""
     reduction: Reduction = "mean"
-    """How the losses of a batch become one number."""
+    """Reduction of the losses of a batch."""
 
     def common(self) -> CommonOptions:
         return {"scale": self.scale, "learn_scale": self.learn_scale, "reduction": self.reduction}
@@ -50,15 +50,15 @@ class LossSetting:
 
 @dataclass(frozen=True)
 class LossEntry:
-    """A loss that can be asked for by name."""
+    """A loss by name."""
 
     build: Callable[[LossSetting], ScaledLoss]
     inputs: Inputs
-    """What ``forward`` takes. classes: scores_NK, positives_N. labels: scores_NK, positives_NP. pool:
+    """The arguments of ``forward``. classes: scores_NK, positives_N. labels: scores_NK, positives_NP. pool:
     positive_scores_N, pool_scores_NB, mask. pool_others: the same and others_NM. kept_pool: positive_scores_N,
     kept_scores_NT, pool_scores_NB, mask. pool_labels: positive_scores_NP, pool_scores_NB, mask, padding_NP."""
     falls_with_positive: bool = True
-    """Whether the loss never rises when a positive's score does."""
+    """Whether the loss never rises when a positive's score rises."""
 
 
 def _ordered(kind: Kind) -> LossEntry:

@@ -52,8 +52,8 @@ class SampledSoftmax(PoolLoss):
 class MinedSoftmax(PoolLoss):
     """Softmax over the hardest of a pool: ``forward(positive_scores_N, pool_scores_NB, mask=None, others_NM=None)``.
 
-    ``tail="drop"`` ignores all other classes. ``tail="estimate"`` also wants ``num_classes`` and
-    ``pool_size``, and in each call the others that ``draw_others`` chose.
+    ``tail="drop"`` ignores all other classes. ``tail="estimate"`` also needs ``num_classes`` and ``pool_size``, and in
+    each call the others from ``draw_others``.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class MinedSoftmax(PoolLoss):
 
 
 class StratifiedSoftmax(ScaledLoss):
-    """Kept classes as they are, all others estimated from a uniform pool.
+    """Kept classes exactly, all others estimated from a uniform pool.
 
     ``forward(positive_scores_N, kept_scores_NT, pool_scores_NB, mask=None)``, with what both have masked in the pool.
     """

@@ -1,1 +1,1 @@
-"""Triton kernels. Nothing here is imported where Triton is missing: see ``owlmine.mining.hardest`` for the door."""
+"""Triton kernels. Not imported without Triton: ``owlmine.mining.hardest`` is the entry point."""

@@ -1,4 +1,4 @@
-"""Losses over all classes, and a whole step of training with them, without the N x K scores.
+"""Losses over all classes, and a complete training step with them, without the N x K scores.
 
 softmax:     loss = log Σ_y exp(c s_y) - c s_p
 one-vs-all:  loss = Σ_y log(1 + exp(c s_y)) - c s_p        (log(1 + e^x) - x = log(1 + e^-x) for the positive p)
@@ -62,7 +62,7 @@ def all_class_step(
     key: Tensor | None = None,
     passes: Passes = _DEFAULT_PASSES,
 ) -> tuple[Tensor, Tensor]:
-    """Losses [N] and their gradients with respect to the queries [N, D], both float32; moves the class table.
+    """Losses [N] and their gradients with respect to the queries [N, D], both float32; updates the class table.
 
     Each row becomes row + factor * (gradient of the sum of losses), scaled back to length 1; a row with no gradient
     stays as it is. All gradients are of the rows before the step. ``factor``: a float32 on the device, minus the rate.
@@ -114,7 +114,7 @@ class _Batch:
         self.logits_N = self.scale * (self._queries_ND.float() * rows_ND.float()).sum(dim=1)
 
     def sums(self) -> Tensor:
-        """What the loss adds up over all classes, the positive among them [N]."""
+        """The sums of the loss over all classes, including the positive [N]."""
         return pass_of_sums(
             self._queries_ND,
             self._classes_KD,
@@ -125,7 +125,7 @@ class _Batch:
         )[0]
 
     def losses(self, sums_N: Tensor) -> Tensor:
-        # Neither loss is negative; a difference of rounded numbers may be.
+        # The losses are never negative, but a difference of rounded numbers may be.
         return (sums_N - self.logits_N).clamp_(min=0)
 
     def slopes(

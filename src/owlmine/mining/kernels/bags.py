@@ -1,7 +1,7 @@
 """The sparse side of the encoder: sums of table rows over the entries of each point, and their update.
 
-Points are rows of a dataset that lies on the device whole, so a batch is a list of row numbers and nothing is copied
-together for it.
+Points are rows of a dataset that is entirely on the device, so a batch is a list of row indices, and nothing is copied
+for it.
 
 Shapes: F rows of the table, D dimension, N points of a batch.
 """
@@ -20,7 +20,7 @@ from owlmine.mining.kernels.launch import assert_contiguous
 
 @dataclass(frozen=True, eq=False)
 class DeviceRows:
-    """Compressed sparse rows on a device; ``values`` None stands for ones."""
+    """Compressed sparse rows on a device; ``values`` None means ones."""
 
     offsets: Tensor
     ids: Tensor
@@ -61,7 +61,7 @@ def _sum_bags(
             rows *= tl.load(values_ptr + entries, mask=inside, other=0.0).to(tl.float32)[:, None]
         sums += tl.sum(rows, axis=0)
     if RELU:
-        # Not a maximum, which would make 0 of a NaN and hide it.
+        # Not a maximum, which would turn NaN into 0 and hide it.
         sums = tl.where(sums < 0.0, 0.0, sums)
     tl.store(sums_ptr + number * D + dims, sums, mask=here)
 
@@ -124,7 +124,7 @@ def sum_bags(table_FD: Tensor, rows: DeviceRows, points_N: Tensor, *, relu: bool
 def add_to_bags(table_FD: Tensor, rows: DeviceRows, points_N: Tensor, steps_ND: Tensor, factor: Tensor) -> None:
     """table[id] += factor * value * step for every entry of every point. ``factor``: one float32 on the device.
 
-    Rows that several points share get their sum in no fixed order, so the last bits differ from run to run.
+    Rows shared by several points are summed in no fixed order, so the last bits differ from run to run.
     """
     dim = table_FD.shape[1]
     assert table_FD.dtype == torch.float32

@@ -31,8 +31,8 @@ def _best_first(
     inside = ranks < k
     slots = tl.load(slots_ptr + query * k + ranks, mask=inside, other=-1)
     scores = tl.load(scores_ptr + query * num_candidates + slots, mask=slots >= 0, other=float("-inf"))
-    # One number to sort by: the score's bits, so turned that their order is that of the scores, then the slot reversed:
-    # among equal scores the first slot comes first.
+    # One sort key: the score's bits, transformed so that they sort like the scores, then the reversed slot: among equal
+    # scores, the first slot comes first.
     bits = scores.to(tl.int32, bitcast=True)
     turned = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     keys = (turned.to(tl.int64) << 32) | (0x3FFFFFFF - slots).to(tl.int64)

@@ -1,7 +1,7 @@
 """The largest score of each query in every block of consecutive classes, without writing the scores out.
 
 A matrix product whose tiles are reduced before they leave the chip: of N x K scores only N x K / G maxima are written.
-The k largest scores of a query lie in the k blocks with the largest maxima, so little else need be looked at again.
+The k largest scores of a query lie in the k blocks with the largest maxima, so only those need another look.
 
 Shapes: N queries, K classes, D dimension, G classes of a block, M = ceil(K / G) blocks, H classes of a fine block.
 """
@@ -74,7 +74,7 @@ def _block_maxima(
 
 @dataclass(frozen=True, eq=False)
 class BlockMaxima:
-    """What ``block_maxima`` found; ``fine_NF`` and ``scores_NK`` where asked for."""
+    """The result of ``block_maxima``; ``fine_NF`` and ``scores_NK`` on request."""
 
     maxima_NM: Tensor
     fine_NF: Tensor | None

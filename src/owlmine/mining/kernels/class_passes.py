@@ -3,8 +3,8 @@ classes, each of which gives its share of the queries' gradients and then has it
 
 Losses whose slopes do not depend on the sums take the second alone, which then gives the sums as well.
 
-Memory beside the rows: N x C slopes, C x D gradients and, where the rows are not readable as they are, C x D operands;
-N x M sums, M = K / 128.
+Memory in addition to the rows: N x C slopes, C x D gradients and, if the rows cannot be read as they are, C x D
+operands; N x M sums, M = K / 128.
 
 Shapes: N queries, K classes, C classes of a chunk, D dimension, M tiles of classes.
 """
@@ -28,7 +28,7 @@ from owlmine.mining.kernels.tile_scores import FLOAT32_TILING, Tiling
 
 @dataclass(frozen=True)
 class Passes:
-    """How the passes over class rows are made."""
+    """Options of the passes over class rows."""
 
     chunk: int = 32_768
     """Classes whose slopes are in memory at a time: 64 MiB of them for 1,024 queries. Rounded up to whole tiles."""
@@ -114,7 +114,7 @@ def pass_of_slopes(
     """The gradients of the queries [N, D] and, where they are ``counted``, the sums as ``pass_of_sums`` gives them.
 
     ``weight``: of each negative, times the scale, as one float32 on the device. ``move`` gets the chunks and the
-    gradients of their rows; nobody reads the rows of a chunk after that.
+    gradients of their rows; the rows of a chunk are not read after that.
     """
     (num_queries, width), device = queries_ND.shape, queries_ND.device
     num_classes, tiling, chunk = len(rows_KD), passes.tilings()[1], passes.whole_chunk(len(rows_KD))
@@ -143,7 +143,7 @@ def pass_of_slopes(
                 )
             sums_N += sums_MN.sum(dim=0)
         set_known_slopes(own_NC, known.positives_N, known.slopes_N, first=first, excluded=known.excluded)
-        # Before the rows move: they may be the operand itself.
+        # Before the rows change: they may be the operand itself.
         gradients_ND += product(own_NC, rows_CD)
         move(here, product(own_NC.T, queries_ND))
     return gradients_ND, sums_N

@@ -79,7 +79,7 @@ def _update_classes(
     first = tl.program_id(0)
     class_id = tl.load(sorted_ids_ptr + first).to(tl.int64)
     before = tl.load(sorted_ids_ptr + first - 1, mask=first > 0, other=-1)
-    # One program per distinct class: the one at its first entry. Negative ids stand for nothing.
+    # One program per distinct class: the one at its first entry. Negative ids are ignored.
     if (class_id >= 0) & (class_id != before):
         dims = tl.arange(0, TILE_D)
         here = dims < D
@@ -101,15 +101,16 @@ def _update_classes(
             num_used += tl.sum(used.to(tl.int32), axis=0)
             start += TILE_E
             going = tl.sum(same.to(tl.int32), axis=0) == TILE_E
-        # A row without a slope is not scaled or rounded anew either.
+        # A row without a slope is not rescaled or rounded again.
         if num_used > 0:
             row = tl.load(classes_ptr + class_id * D + dims, mask=here, other=0.0).to(tl.float32)
             row += tl.load(factor_ptr) * gradient
             row /= tl.maximum(tl.sqrt(tl.sum(row * row, axis=0)), 1e-12)
             if ROUND_AT_RANDOM:
-                # bfloat16 is the upper half of a float32: noise below the cut makes its mean the number itself.
+                # bfloat16 is the upper half of a float32: with random noise below the cut, the rounded number is
+                # unbiased.
                 noise = tl.randint(tl.load(key_ptr), (class_id * D + dims).to(tl.int32)).to(tl.uint32) & 0xFFFF
-                # NaN stays as it is: all its bits may be set, and a carry would make a 0 of it.
+                # NaN stays NaN: all its bits may be set, and a carry would turn it into 0.
                 bits = row.to(tl.uint32, bitcast=True) + tl.where(row == row, noise, 0)  # noqa: PLR0124
                 row = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
             tl.store(classes_ptr + class_id * D + dims, row.to(classes_ptr.dtype.element_ty), mask=here)

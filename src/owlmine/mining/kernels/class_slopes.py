@@ -1,13 +1,13 @@
-"""The slopes of a loss over many classes, for consecutive classes: by how much the loss grows with each score.
+"""The slopes of a loss over many classes, for consecutive classes: its derivative with respect to each score.
 
 softmax:     c (exp(c s_y - log Σ_j exp(c s_j)) - [y is the positive])
 one-vs-all:  c (1 / (1 + exp(-c s_y)) - [y is the positive])
 
-and so on for the other kinds of ``negative_terms``. The product treats every class as a negative. What differs is a few
-entries of each row, written over afterwards: the positive, whose slope from its loss is exact where 1 - probability
-would cancel, and 0 at excluded classes.
+and so on for the other kinds of ``negative_terms``. The product treats every class as a negative. A few entries of each
+row are overwritten afterwards: the positive, whose slope from its loss is exact where 1 - probability would cancel, and
+0 at excluded classes.
 
-Where the slopes do not depend on what the loss adds up, the same pass can give those sums too.
+If the slopes do not depend on the sums of the loss, the same pass can compute those sums too.
 
 Shapes: N queries, C consecutive classes, D dimension, M = ceil(C / TILE_K) tiles of classes.
 """
@@ -67,7 +67,7 @@ def _class_slopes(
             sums = tile_sums(scores, offsets, scale, KIND, HAS_OFFSETS)
             tl.store(sums_ptr + places, sums, mask=rows < num_queries)
         slopes = weight * tile_slopes(scores, offsets, scale, KIND, HAS_OFFSETS)
-        # In two halves: the buffer of a whole tile would leave no room for a second program on the processor.
+        # In two halves: with a buffer for the whole tile, a second program would not fit on the processor.
         left, right = tl.split(tl.permute(tl.reshape(slopes, (TILE_N, 2, TILE_K // 2)), (0, 2, 1)))
         slopes_desc.store([first_n, first_k], left.to(slopes_desc.dtype))
         slopes_desc.store([first_n, first_k + TILE_K // 2], right.to(slopes_desc.dtype))
@@ -97,7 +97,7 @@ def _set_known(
         for first_e in range(start, end, TILE_E):
             entries = first_e + tl.arange(0, TILE_E)
             places = tl.load(excluded_ids_ptr + entries, mask=entries < end, other=-1).to(tl.int64) - first_class
-            # Negative ids stand for nothing; less the first class they are negative still.
+            # Negative ids are ignored; they stay negative after subtracting the first class.
             inside = (places >= 0) & (places < num_classes) & (places != positive)
             tl.store(slopes_ptr + places, tl.zeros((TILE_E,), dtype=slopes_ptr.dtype.element_ty), mask=inside)
     slope = tl.load(positive_slopes_ptr + query).to(slopes_ptr.dtype.element_ty)

@@ -1,12 +1,12 @@
-"""What a loss over many classes adds up over the classes, tile by tile, without writing the scores out.
+"""The sums of a loss over many classes, tile by tile, without writing out the scores.
 
 softmax:        log Σ_y exp(c s_y) of the classes y of a tile; their log-sum-exp is that of all classes
 anything else:  Σ_y of what class y adds (``negative_terms``), log(1 + exp(c s_y)) for one-vs-all; their sum is that
                 of all classes
 
 A matrix product whose tiles are reduced before they leave the chip, as in ``block_maxima``. Classes that a query
-excludes are rare: the product counts them, and the few tiles that hold one are worked out again without them. To
-subtract them would leave the rounding errors of what may be the largest terms.
+excludes are rare: the product counts them, and the few tiles with one are recomputed without them. Subtracting them
+would leave the rounding errors of possibly the largest terms.
 
 Shapes: N queries, K classes, D dimension, M = ceil(K / TILE_K) tiles of classes.
 """
@@ -22,7 +22,8 @@ from owlmine.mining.kernels.launch import INTERPRETED, num_processors
 from owlmine.mining.kernels.negative_terms import NegativeTerms, tile_slopes, tile_sums
 from owlmine.mining.kernels.tile_scores import Tiling, described, tile_scores
 
-# Programs that share the list of one query: a long list would keep a single one busy after all others are done.
+# Programs that share the list of one query: with a long list, a single program would still run after all others are
+# done.
 _MAX_SPLITS = 8
 
 
@@ -95,7 +96,7 @@ def _recount(
     HAS_SLOPE_SUMS: tl.constexpr,
 ):
     query = tl.program_id(0).to(tl.int64)
-    # A negative number is no place.
+    # A negative number is not a place.
     positive = tl.full((), -1, tl.int64)
     if HAS_POSITIVES:
         positive = tl.load(positives_ptr + query) - first_class

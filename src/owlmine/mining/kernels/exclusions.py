@@ -1,4 +1,4 @@
-"""Classes that a query must not be given, in the form that kernels read."""
+"""Classes to exclude for each query, in the form that kernels read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Exclusions:
-    """Query n excludes ``ids[offsets[r] : offsets[r + 1]]`` with r = ``rows_N[n]``; negative ids stand for nothing.
+    """Query n excludes ``ids[offsets[r] : offsets[r + 1]]`` with r = ``rows_N[n]``; negative ids are ignored.
 
     The rows let a batch point into the labels of a whole dataset, with nothing copied. ``most`` is a bound on how many
     one query excludes.

@@ -1,7 +1,7 @@
-"""The hardest classes by kernels: block maxima, the blocks that can matter, their scores again, and the best of those.
+"""The hardest classes with kernels: block maxima, the relevant blocks, their scores again, and the best of those.
 
 Why the blocks suffice: let x be one of the k best allowed scores of a query that excludes e classes. A block with a
-larger maximum than that of x's block holds a better allowed score (there are at most k - 1) or an excluded one (at
+larger maximum than that of x's block contains a better allowed score (there are at most k - 1) or an excluded one (at
 most e). So x lies in one of the k + e blocks with the largest maxima.
 
 Shapes: N queries, K classes (or rows of a pool), D dimension, T blocks that can matter, G classes of a block.
@@ -100,7 +100,7 @@ def hardest_scored(queries_ND: Tensor, scored: Scored, k: int, *, exclude: Exclu
             found.maxima_NM, mined_ND, scored.rows_RD, block=block, ids=scored.ids, exclude=exclude
         )
         return scores_N[:, None], ids_N[:, None]
-    # Two ways to work out a score differ in the last digits, which may put a block a little too low.
+    # Two ways to compute a score differ in the last digits, so a block may be ranked slightly too low.
     spare = 0 if scored.exact_RD is None else 8 + k // 4
     blocks_NT, block, known_NK = _blocks_that_matter(mined_ND, scored, k + spare, exclude)
     final_ND = mined_ND if scored.exact_RD is None else queries_ND.to(torch.float32).contiguous()

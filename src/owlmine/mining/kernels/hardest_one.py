@@ -1,7 +1,7 @@
 """Each query's hardest class that it does not exclude, from the maxima of blocks.
 
-Blocks are visited from the largest maximum down, until the best score found is at least the next maximum: one visit
-where the hardest class is not excluded, and never a block too few, however many classes are excluded.
+Blocks are visited from the largest maximum down, until the best score found is at least the next maximum: one visit if
+the hardest class is not excluded, and always as many blocks as necessary, however many classes are excluded.
 
 Shapes: N queries, K rows of the class table, D dimension, G classes of a block, M blocks.
 """

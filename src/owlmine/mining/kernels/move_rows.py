@@ -1,4 +1,4 @@
-"""Class rows moved by their gradients and scaled back to length 1: consecutive ones, or those with given ids.
+"""Updates class rows by their gradients and rescales them to length 1: consecutive ones, or those with given ids.
 
 Shapes: K rows of a table, C that move, D dimension.
 """
@@ -37,7 +37,7 @@ def _move_rows(
         rows = tl.load(ids_ptr + rows, mask=rows < num_rows, other=0)
     places = rows[:, None] * D + dims[None, :]
     steps = tl.load(factor_ptr) * gradients
-    # A row that does not move is not scaled or rounded anew either. NaN differs from 0: it shows in the table.
+    # A row without an update is not rescaled or rounded again. NaN differs from 0, so it shows in the table.
     moves = tl.max((steps != 0.0).to(tl.int32), axis=1) > 0
     vectors = tl.load(rows_ptr + places, mask=here, other=0.0).to(tl.float32) + steps
     vectors /= tl.maximum(tl.sqrt(tl.sum(vectors * vectors, axis=1)), 1e-12)[:, None]
@@ -47,8 +47,8 @@ def _move_rows(
         first, second, third, fourth = tl.randint4x(tl.load(key_ptr), counters.to(tl.int32))
         words = tl.join(tl.join(first, second), tl.join(third, fourth)).to(tl.uint32)
         noise = tl.reshape(tl.join(words & 0xFFFF, words >> 16), (TILE_C, TILE_D))
-        # bfloat16 is the upper half of a float32: noise below the cut makes its mean the number itself.
-        # NaN stays as it is: all its bits may be set, and a carry would make a 0 of it.
+        # bfloat16 is the upper half of a float32: with random noise below the cut, the rounded number is unbiased. NaN
+        # stays as it is: all its bits may be set, and a carry would make a 0 of it.
         bits = vectors.to(tl.uint32, bitcast=True) + tl.where(vectors == vectors, noise, 0)  # noqa: PLR0124
         vectors = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
     here = here & moves[:, None]

@@ -1,4 +1,4 @@
-"""What one negative adds to a loss, and how that grows with its score: for tiles of scores, and for a plain tensor.
+"""The term of one negative in a loss, and its derivative: for tiles of scores, and for a plain tensor.
 
 With x = scale * score - offset of the query, a negative adds
 
@@ -25,7 +25,8 @@ from torch import Tensor
 from torch.nn import functional
 
 Kind = Literal["softmax", "hinge", "logistic", "squared_hinge", "exponential", "ramp"]
-# On the right of a product: with a constant on the left, the interpreter of Triton 3.7 takes the whole for a constant.
+# On the right of a product: with a constant on the left, the interpreter of Triton 3.7 treats the product as a
+# constant.
 _LOG2E = tl.constexpr(1.4426950408889634)
 _LN2 = tl.constexpr(0.6931471805599453)
 
@@ -60,7 +61,7 @@ def _exponents(scores, offsets, scale, HAS_OFFSETS: tl.constexpr):
 def tile_sums(scores, offsets, scale, KIND: tl.constexpr, HAS_OFFSETS: tl.constexpr):
     """Of each row of scores what they add up to, for softmax log Σ e^(scale * score) without the offset.
 
-    -inf stands for a class that does not count.
+    -inf marks a class that does not count.
     """
     if KIND == "softmax":
         top = tl.max(scores, axis=1)
@@ -82,7 +83,7 @@ def tile_sums(scores, offsets, scale, KIND: tl.constexpr, HAS_OFFSETS: tl.conste
             if KIND == "exponential":
                 terms = tl.exp2(x * _LOG2E)
             else:
-                # Not a maximum, which would make 0 of a NaN and hide it.
+                # Not a maximum, which would turn NaN into 0 and hide it.
                 terms = tl.where(x < -1.0, 0.0, 1.0 + x)
                 if KIND == "squared_hinge":
                     terms = terms * terms
@@ -93,7 +94,7 @@ def tile_sums(scores, offsets, scale, KIND: tl.constexpr, HAS_OFFSETS: tl.conste
 
 @triton.jit
 def tile_slopes(scores, offsets, scale, KIND: tl.constexpr, HAS_OFFSETS: tl.constexpr):
-    """How what each negative adds grows with x; 0 for -inf."""
+    """The derivative of each negative's term with respect to x; 0 for -inf."""
     if KIND == "hinge":
         x = _exponents(scores, offsets, scale, HAS_OFFSETS)
         return tl.where(x > -1.0, 1.0, 0.0)
@@ -104,7 +105,7 @@ def tile_slopes(scores, offsets, scale, KIND: tl.constexpr, HAS_OFFSETS: tl.cons
         x = _exponents(scores, offsets, scale, HAS_OFFSETS)
         return tl.where((x > -1.0) & (x < 0.0), 1.0, 0.0)
     else:
-        # To the base 2 from the start: one multiplication less for each score.
+        # In base 2 from the start: one multiplication less per score.
         x = _exponents(scores, offsets * _LOG2E, scale * _LOG2E, HAS_OFFSETS)
         if KIND == "logistic":
             return 1.0 / (1.0 + tl.exp2(-x))

@@ -1,4 +1,4 @@
-"""A step of training with a loss in which every class of a pool counts alike, without the N x W scores.
+"""A training step with a loss in which all classes of a pool count equally, without the N x W scores.
 
 With s_j = <query, row of class j>, p the score of the positive, c the scale and w the weight of each negative j of the
 pool that the query does not leave out:
@@ -10,8 +10,8 @@ binary:    loss = v phi(c p) + w Σ_j phi(-c s_j)
 phi is one of ``negative_terms``. The pool's rows are gathered once, rounded to ``Passes.operands``. A binary loss takes
 the second pass of ``class_passes`` alone; the others take both, as the slope of the positive depends on the sums.
 
-A positive that is in the pool, as a negative of other queries, moves there by the sum of its slopes; the others are
-moved apart, in float32.
+A positive that is in the pool, as a negative of other queries, is updated there by the sum of its slopes; the others
+are updated separately, in float32.
 
 Shapes: N queries, K classes, W of the pool, D dimension.
 """

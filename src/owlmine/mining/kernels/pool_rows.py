@@ -55,8 +55,8 @@ def _unshuffled(x, key, LEFT: tl.constexpr, RIGHT: tl.constexpr, ROUNDS: tl.cons
 
 @triton.jit
 def _places_of(ids, inside, key_ptr, num_classes, LEFT: tl.constexpr, RIGHT: tl.constexpr, ROUNDS: tl.constexpr):
-    """Where the permutation has these classes. An id that is no class would walk in a circle without end: what is not
-    ``inside`` is taken for class 0."""
+    """Where the permutation has these classes. An id that is not a class would loop forever: ids that are not
+    ``inside`` are treated as class 0."""
     key = tl.load(key_ptr).to(tl.uint32)
     places = _unshuffled(tl.where(inside, ids, 0).to(tl.uint32), key, LEFT, RIGHT, ROUNDS)
     while tl.max((places >= num_classes).to(tl.int32), axis=0) > 0:
@@ -90,7 +90,7 @@ def _list_left_out(
     positive_place = tl.full((), -1, tl.int64)
     target = query * room
     tl.store(bounds_ptr + 2 * query, target)
-    # One entry before the list stands for the positive.
+    # The entry before the list is the positive.
     for start in range(first - 1, end, TILE_E):
         entries = start + tl.arange(0, TILE_E)
         listed = (entries >= first) & (entries < end)
@@ -128,7 +128,7 @@ def _pool_rows(
     inside = places < width
     if DRAW:
         key = tl.load(key_ptr).to(tl.uint32)
-        # Numbers past the last class go round again: each walk ends, as it started at a class.
+        # Numbers past the last class are permuted again: each walk ends, since it started at a class.
         walk = _shuffled(places.to(tl.uint32), key, LEFT, RIGHT, ROUNDS)
         while tl.max(((walk >= num_classes) & inside).to(tl.int32), axis=0) > 0:
             walk = tl.where(walk >= num_classes, _shuffled(walk, key, LEFT, RIGHT, ROUNDS), walk)
@@ -171,7 +171,7 @@ class LeftOut:
         num_queries = len(self.positives_N)
         places = self.places.ids.reshape(num_queries, -1)
         mask = torch.zeros(num_queries, width + 1, dtype=torch.bool, device=places.device)
-        # The column behind the last takes what stands for nothing.
+        # An extra column takes the entries to ignore.
         return mask.scatter_(1, torch.where(places < 0, width, places), True)[:, :width]
 
 
@@ -182,7 +182,7 @@ def left_out_of_pool(positives_N: Tensor, exclude: Exclusions, key: Tensor, *, n
     """
     num_queries, room = len(positives_N), exclude.most + 1
     positive_places_N = torch.empty_like(positives_N)
-    # Two bounds for each query, as the lists have room left between them.
+    # Two bounds per query, since there are gaps between the lists.
     bounds = torch.empty(2 * num_queries, dtype=torch.int64, device=key.device)
     places = torch.full((num_queries * room,), -1, dtype=torch.int64, device=key.device)
     left, right = bits_of(num_classes)

@@ -1,7 +1,8 @@
 """The places of the T largest values of each row, in time that does not depend on T.
 
-The T-th largest value is found bit by bit, from the highest: a bit is set if at least T values are as large then. Each
-row sits in the registers of one program meanwhile. Places come out in ascending order; of equal values the first ones.
+The T-th largest value is found bit by bit, from the highest: a bit is set if at least T values are then as large.
+Meanwhile, each row stays in the registers of one program. Places are in ascending order; of equal values, the first
+ones are taken.
 
 Shapes: N rows, M values of each, T wanted, C chosen blocks of G values each.
 """
@@ -51,8 +52,8 @@ def _select_largest(
         more = tl.load(excluded_offsets_ptr + excluded + 1) - tl.load(excluded_offsets_ptr + excluded)
         wanted = tl.minimum(k + more.to(tl.int32), T)
     values = tl.load(values_ptr + row * width + columns, mask=inside, other=float("-inf"))
-    # Bits of a float, turned so that their order as unsigned numbers is that of the values; what is not there is below.
-    # Adding 0 makes 0 of -0, which would rank below it.
+    # Bits of a float, transformed so that they sort like the values as unsigned numbers; missing values are lowest.
+    # Adding 0 turns -0 into 0, since it would rank below 0.
     bits = (values + 0.0).to(tl.int32, bitcast=True)
     keys = (bits ^ ((bits >> 31) | -2147483648)).to(tl.uint32, bitcast=True)
     keys = tl.where(inside, keys, 0)
@@ -92,8 +93,8 @@ def select_largest(
     """[N, T] int32 places in the rows of contiguous float32 values without NaN; -1 where a row has no more.
 
     T is ``k``, and with ``exclude`` k and the most that a query excludes: each row gets k and as many as it excludes.
-    ``blocks_NC`` (int32): look at these blocks of ``block`` values alone; negative ones stand for nothing. At most
-    ``MAX_WIDTH`` values a row are looked at.
+    ``blocks_NC`` (int32): only these blocks of ``block`` values are read; negative ones are ignored. At most
+    ``MAX_WIDTH`` values per row are read.
     """
     num_rows, width = values_NM.shape
     looked_at = width if blocks_NC is None else blocks_NC.shape[1] * block

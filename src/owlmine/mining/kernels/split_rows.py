@@ -4,8 +4,8 @@ A float32 number is high + low up to a 2^-17th of it, both in bfloat16, so
 
     <query, row> = <query high, row high> + <query low, row high> + <query high, row low>
 
-up to an error like that of a float32 sum. Beside each other the three are one product of three times the dimension.
-High parts alone are wrong in the third digit, and would now and then miss one of the hardest classes.
+up to an error like that of a float32 sum. Concatenated, the three are one product of three times the dimension. High
+parts alone are wrong in the third digit, and would sometimes miss one of the hardest classes.
 
 Shapes: R rows, D dimension.
 """

@@ -48,7 +48,7 @@ def unit_rows(rows_ND: Tensor, *, copy_dtype: torch.dtype) -> tuple[Tensor, Tens
 
 
 def unit_rows_back(units_ND: Tensor, lengths_N: Tensor, gradients_ND: Tensor) -> Tensor:
-    """Gradient by the rows before scaling: what is orthogonal to the unit row, over the length that was taken away."""
+    """Gradient with respect to the rows before scaling: the part orthogonal to the unit row, divided by the length."""
     num_rows, dim = units_ND.shape
     assert_contiguous(units_ND, gradients_ND)
     results_ND = torch.empty_like(units_ND)

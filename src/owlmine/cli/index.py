@@ -1,0 +1,61 @@
+"""``owlmine index``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from owlmine.cli.data import ConversionProgress, JsonOption
+from owlmine.cli.model_options import ModelArgument, open_model
+from owlmine.cli.options import with_options
+from owlmine.evaluate.model_data import ReadOptions
+
+
+@with_options(ReadOptions)
+def index_command(
+    model: ModelArgument,
+    data: Annotated[
+        str,
+        typer.Argument(metavar="DATA", help="Queries to measure with: a store, a file, a folder of files, or: sample."),
+    ],
+    options: ReadOptions,
+    split: Annotated[
+        str | None,
+        typer.Option("--split", help="The split to measure with.", show_default="test; all of a single file"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a model an approximate index of its classes, and measure it.
+
+    predict, evaluate and add-classes then find candidates with it, unless --exact
+    is given. An index that the model has already is replaced. Needs faiss: pip
+    install '.[index]'.
+    """
+    from owlmine.evaluate.model_data import open_for_model
+    from owlmine.evaluate.of_index import index_model, measure_index
+    from owlmine.folder.model_folder import save_index
+    from owlmine.index.approximate import require_faiss
+
+    require_faiss()
+    predictor = index_model(open_model(model, "cpu", exact=True))
+    assert predictor.index is not None
+    with TemporaryDirectory(prefix="owlmine-") as scratch:
+        with ConversionProgress() as reading:
+            store, name = open_for_model(predictor, data, Path(scratch), split=split, options=options, progress=reading)
+        figures = measure_index(predictor, store[name])
+    save_index(model, predictor.index, asdict(figures))
+    if as_json:
+        typer.echo(json.dumps({"model": str(model)} | asdict(figures), indent=1))
+        return
+    typer.echo(
+        f"{model}: an index of {len(predictor.classes):,} classes, measured on {figures.queries:,} queries\n"
+        f"recall of the best {figures.best}: {figures.recall_of_best:.2f} %, of the {figures.listed} that are judged:"
+        f" {figures.recall_of_list:.2f} %\n"
+        f"a query in a batch: {figures.index_ms:.2f} ms, exact search {figures.exact_ms:.2f} ms\n"
+        f"a query alone: {figures.one_query_ms:.2f} ms, exact search {figures.one_query_exact_ms:.2f} ms"
+    )

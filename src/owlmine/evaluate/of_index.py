@@ -1,0 +1,92 @@
+"""How good an index is: how much of exact search it finds, and how much sooner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from owlmine.data.store import Split
+from owlmine.dense.encoder import query_batch
+from owlmine.errors import OwlmineError
+from owlmine.index.approximate import ApproximateIndex
+from owlmine.mining import hardest
+from owlmine.rank.predictor import Predictor
+
+_QUERIES, _SINGLE_QUERIES, _SEED = 2_000, 200, 0
+
+
+@dataclass(frozen=True)
+class IndexFigures:
+    """Of one index, on queries of a split. Recall: the share, in percent, of what exact search lists."""
+
+    queries: int
+    best: int
+    """Classes that the first recall is about: 10, or fewer where there are fewer."""
+    recall_of_best: float
+    listed: int
+    """Classes on the list of a query: those that are judged."""
+    recall_of_list: float
+    index_ms: float
+    """Per query, in one batch."""
+    exact_ms: float
+    one_query_ms: float
+    """The median for one query at a time."""
+    one_query_exact_ms: float
+
+
+def index_model(predictor: Predictor) -> Predictor:
+    """The model with an index of its classes."""
+    if predictor.dense.shape.kind != "embedding" or predictor.dense.device.type != "cpu":
+        raise OwlmineError("only an embedding model on the CPU can have an index")
+    return replace(predictor, index=ApproximateIndex.build(predictor.dense.classes.weight))
+
+
+@torch.no_grad()
+def measure_index(predictor: Predictor, split: Split) -> IndexFigures:
+    """Compares the model's index with exact search on up to 2,000 queries of a split."""
+    index, table_KD, num_classes = predictor.index, predictor.dense.classes.weight, len(predictor.classes)
+    assert index is not None
+    rows = np.sort(np.random.default_rng(_SEED).permutation(len(split))[:_QUERIES])
+    if not len(rows):
+        raise OwlmineError(f"the {split.name} split has no points; wanted queries to measure the index with")
+    queries_ND = predictor.dense.encode(query_batch(split.batch(rows).queries, predictor.dense.device))
+    listed, best = min(max(predictor.ranker.shortlist, 10), num_classes), min(10, num_classes)
+
+    def by_index(vectors_ND: Tensor) -> Tensor:
+        return index.search(vectors_ND, table_KD, listed)[1]
+
+    def exactly(vectors_ND: Tensor) -> Tensor:
+        return hardest(vectors_ND, table_KD, listed)[1]
+
+    index_ms, found_Nk = _timed(by_index, queries_ND)
+    exact_ms, exact_Nk = _timed(exactly, queries_ND)
+    singles = [queries_ND[row : row + 1] for row in range(min(len(rows), _SINGLE_QUERIES))]
+    return IndexFigures(
+        queries=len(rows),
+        best=best,
+        recall_of_best=_recall(found_Nk[:, :best], exact_Nk[:, :best]),
+        listed=listed,
+        recall_of_list=_recall(found_Nk, exact_Nk),
+        index_ms=index_ms / len(rows),
+        exact_ms=exact_ms / len(rows),
+        one_query_ms=float(np.median([_timed(by_index, query_1D)[0] for query_1D in singles])),
+        one_query_exact_ms=float(np.median([_timed(exactly, query_1D)[0] for query_1D in singles])),
+    )
+
+
+def _timed(search: Callable[[Tensor], Tensor], queries_ND: Tensor) -> tuple[float, Tensor]:
+    """Milliseconds, and what was found."""
+    began = time.perf_counter()
+    found = search(queries_ND)
+    return 1000 * (time.perf_counter() - began), found
+
+
+def _recall(found_Nk: Tensor, exact_Nk: Tensor) -> float:
+    """In percent."""
+    same_NK = (found_Nk[:, :, None] == exact_Nk[:, None, :]).any(dim=1)
+    return 100 * float(same_NK.float().mean())
