@@ -538,8 +538,8 @@ def test_a_mix_through_json_and_in_any_order() -> None:
     assert Mix.from_dict(json.loads(json.dumps(mix.to_dict()))) == mix
     turned = {"weights": dict(reversed(mix.weights.items())), "variants": dict(mix.variants)}
     assert list(Mix.from_dict(turned).weights) == ["linear", "neighbours", "names"]
-    assert str(mix) == "weights beside the dense score: linear 0.2 (1.0), neighbours 0.1 (x), names 1.5"
-    assert str(Mix()) == "weights beside the dense score: none"
+    assert str(mix) == "weights relative to the dense score: linear 0.2 (1.0), neighbours 0.1 (x), names 1.5"
+    assert str(Mix()) == "weights relative to the dense score: none"
 
 
 @pytest.mark.parametrize(

@@ -373,20 +373,31 @@ def test_without_probabilities_nothing_is_lifted() -> None:
         some_predictor().predict(some_queries(), tail=0.5)
 
 
+def _rows(answers: Predictions, rows_N: np.ndarray) -> Predictions:
+    chances = answers.probabilities_Nk
+    return Predictions(answers.ids_Nk[rows_N], answers.scores_Nk[rows_N], None if chances is None else chances[rows_N])
+
+
 def test_words_for_the_answers() -> None:
     model, queries = some_predictor(calibration=CALIBRATION), some_queries()
     rows, answers = model.predict(queries, 3), model.predict_batch(queries, 3)
-    assert_same(answers, model.answer(model.prepare(queries), 3))
+    whole, known_N = model.answer(model.prepare(queries), 3), queries.counts > 0
+    assert_same(_rows(answers, known_N), _rows(whole, known_N))
+    assert not known_N.all()
     for row, ids, scores, probabilities in zip(
         rows, answers.ids_Nk.tolist(), answers.scores_Nk.tolist(), answers.probabilities_Nk.tolist(), strict=True
     ):
+        if -1 in ids:  # a query without a known feature
+            assert (row, ids, set(scores), set(probabilities)) == ([], [-1] * 3, {-np.inf}, {0.0})
+            continue
         assert [one.key for one in row] == [f"c{number}" for number in ids]
         assert [one.name for one in row] == [f"Class c{number}" for number in ids]
         assert [one.score for one in row] == scores
         assert [one.probability for one in row] == probabilities
     assert some_predictor().predict(queries, 1)[0][0].probability is None
     lifted = model.predict(queries, 2, tail=1.0)
-    assert lifted == model.name(model.answer(queries, 2, lift=Lift(1.0)))
+    named = model.name(model.answer(queries, 2, lift=Lift(1.0)))
+    assert lifted == [row if known else [] for row, known in zip(named, known_N, strict=True)]
     assert lifted != model.predict(queries, 2)
 
 
@@ -433,10 +444,10 @@ def test_sixteen_threads_get_the_answers_of_one() -> None:
 def test_a_predictor_cannot_be_changed() -> None:
     """And nothing that it answers leaves a trace in it."""
     model = some_predictor(calibration=CALIBRATION)
-    before = dict(vars(model))
+    before = {field.name: getattr(model, field.name) for field in fields(model)}
     model.predict(some_queries(), tail=0.5)
     model.answer(some_queries(), 3, among=SOME)
-    assert vars(model) == before
+    assert {field.name: getattr(model, field.name) for field in fields(model)} == before
     for name in [field.name for field in fields(model)] + ["tail"]:
         with pytest.raises(FrozenInstanceError):
             setattr(model, name, None)

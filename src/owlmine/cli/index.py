@@ -33,7 +33,7 @@ def index_command(
     """Give a model an approximate index of its classes, and measure it.
 
     predict, evaluate and add-classes then find candidates with it, unless --exact
-    is given. An index that the model has already is replaced. Needs faiss: pip
+    is given. An existing index is replaced. Needs faiss: pip
     install '.[index]'.
     """
     from owlmine.evaluate.model_data import open_for_model

@@ -1,4 +1,4 @@
-"""How good an index is: how much of exact search it finds, and how much sooner."""
+"""The quality of an index: its recall against exact search, and its speed."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _QUERIES, _SINGLE_QUERIES, _SEED = 2_000, 200, 0
 
 @dataclass(frozen=True)
 class IndexFigures:
-    """Of one index, on queries of a split. Recall: the share, in percent, of what exact search lists."""
+    """Figures of one index on queries of a split. Recall: the percentage of exact search's classes that it finds."""
 
     queries: int
     best: int
-    """Classes that the first recall is about: 10, or fewer where there are fewer."""
+    """The number of classes in the first recall: 10, or all if there are fewer."""
     recall_of_best: float
     listed: int
-    """Classes on the list of a query: those that are judged."""
+    """The number of classes on the list of a query, which judges score."""
     recall_of_list: float
     index_ms: float
     """Per query, in one batch."""
     exact_ms: float
     one_query_ms: float
-    """The median for one query at a time."""
+    """The median over single queries."""
     one_query_exact_ms: float
 
 
@@ -80,7 +80,7 @@ def measure_index(predictor: Predictor, split: Split) -> IndexFigures:
 
 
 def _timed(search: Callable[[Tensor], Tensor], queries_ND: Tensor) -> tuple[float, Tensor]:
-    """Milliseconds, and what was found."""
+    """Milliseconds, and the ids found."""
     began = time.perf_counter()
     found = search(queries_ND)
     return 1000 * (time.perf_counter() - began), found

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from owlmine.data.rows import Int64, SparseRows
+from owlmine.data.rows import Int64
 from owlmine.errors import OwlmineError
 from owlmine.exchange.queries import QueryBlock
 from owlmine.files import check_new_file, whole_file
 from owlmine.rank.predictor import Lift, Prediction, Predictor
+from owlmine.rank.queries import knows
 
 # Answers are Python objects, so only those of one block are in memory: of this many queries, or of fewer if they would
 # have more answers than this (some 100 MiB).
@@ -85,7 +85,7 @@ def _answered(
             found = predictor.name(predictor.answer(features, k, among=among, lift=lift))
             if at_least:
                 found = [_probable(classes, at_least) for classes in found]
-            known = _known(features)
+            known = knows(features).tolist()
             answers = [
                 Answer(number + row, ids[row], texts[row], found[row] if known[row] else [], known[row])
                 for row in range(len(queries))
@@ -96,13 +96,6 @@ def _answered(
 
 def _probable(classes: list[Prediction], at_least: float) -> list[Prediction]:
     return [one for one in classes if one.probability is not None and one.probability >= at_least]
-
-
-def _known(features: SparseRows | NDArray[Any]) -> list[bool]:
-    """The vector of a query without features is 0, and so are all its scores: any ranking would be arbitrary."""
-    if isinstance(features, SparseRows):
-        return [count > 0 for count in features.counts.tolist()]
-    return [True] * len(features)
 
 
 def json_lines(answers: Sequence[Answer]) -> str:

@@ -1,1 +1,1 @@
-"""Candidates among all classes, approximately."""
+"""Approximate candidates among all classes."""

@@ -1,8 +1,8 @@
-"""An approximate index over class vectors: inverted lists of short codes by faiss, then exact scores of what they find.
+"""An approximate index over class vectors: inverted lists of short codes by faiss, then exact scores.
 
-Class vectors are grouped by k-means. A query looks into the few groups nearest to it and compares codes of 4 bits for
-two dimensions, many at once; the best of them are scored again with the class vectors themselves. So a class may be
-missed, but its score is that of exact search. faiss is optional: ``pip install '.[index]'``.
+Class vectors are grouped by k-means. A query searches the few groups nearest to it and compares codes of 4 bits for two
+dimensions, many at once; the best classes are scored again with their vectors. So a class may be missed, but every
+class that is found has its exact score. faiss is optional: ``pip install '.[index]'``.
 
 Shapes: N queries, K classes, D dimension, k best classes, R classes to score again, C new classes.
 """
@@ -21,27 +21,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from owlmine.errors import OwlmineError
+from owlmine.index.exact import rescored
 
-# Groups are about four times the root of the number of classes: then finding groups and looking into some cost alike.
+# About four times the square root of the number of classes: finding groups then costs about as much as searching some.
 _GROUPS_PER_ROOT = 4.0
 _MOST_GROUPS = 1 << 16
-# Of k-means: more vectors or rounds do not find more classes.
+# For k-means: more vectors or rounds do not improve recall.
 _SAMPLES_PER_GROUP, _ROUNDS = 32, 4
 _DIM_PER_CODE = 2
 _CODE_BITS = 4
-# Groups that a query looks into, of 32: for answers, and for training, which can do without some classes.
-_PROBED, _PROBED_ROUGHLY = 2, 0.5
-# Classes that are scored again, for each that is wanted, and at least.
+# Groups that a query searches, of every 32: for answers, and for training, which tolerates missed classes.
+_PROBED, _PROBED_ROUGHLY = 3, 0.5
+# Classes that are scored again: for each class requested, and at least.
 _SCORED_AGAIN, _LEAST_SCORED_AGAIN = 4, 100
-# More answers than these are found by exact search.
+# Exact search finds longer lists.
 MOST_ANSWERS = 1024
 _FEW_QUERIES = 16
-_BLOCK_NUMBERS = 1 << 24
 
 
 @cache
 def faiss_module() -> ModuleType | None:
-    """faiss, where it is installed."""
+    """faiss, or None if it is not installed."""
     try:
         import faiss
     except ImportError:
@@ -59,14 +59,14 @@ def require_faiss() -> ModuleType:
 
 @dataclass(frozen=True, eq=False)
 class ApproximateIndex:
-    """Of one table of class vectors, on the CPU. It does not change and may be used from many threads at once."""
+    """An index of one table of class vectors, on the CPU. It never changes, and many threads may use it at once."""
 
     lists: Any
-    """faiss.IndexIVFPQFastScan."""
+    """A faiss.IndexIVFPQFastScan."""
 
     @classmethod
     def build(cls, table_KD: Tensor, *, seed: int = 0) -> ApproximateIndex:
-        """The same bits for the same table, seed, machine and number of threads."""
+        """Gives the same bits for the same table, seed, machine and number of threads."""
         faiss = require_faiss()
         rows_KD = _numbers(table_KD)
         num_classes, dim = rows_KD.shape
@@ -88,37 +88,25 @@ class ApproximateIndex:
 
     @property
     def dim(self) -> int:
-        """Of its vectors: that of the table, and one more where it is odd."""
+        """The dimension of its vectors: that of the table, plus one if it is odd."""
         return int(self.lists.d)
 
     @torch.no_grad()
     def search(self, queries_ND: Tensor, table_KD: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Exact scores and ids [N, k] of nearly the best classes, best first, among equals the smaller id first.
+        """Exact scores and ids [N, k] of nearly the best classes, best first, ties by smaller id.
 
-        Where fewer are found: -inf and -1. ``table_KD``: that of which the index was built.
+        If fewer are found: -inf and -1. ``table_KD``: the table that the index was built from.
         """
         ids_NR = self._found(queries_ND, min(max(_SCORED_AGAIN * k, _LEAST_SCORED_AGAIN), self.num_classes), _PROBED)
-        scores_Nk = torch.empty(len(ids_NR), k)
-        ids_Nk = torch.empty(len(ids_NR), k, dtype=torch.int64)
-        size = max(_BLOCK_NUMBERS // (ids_NR.shape[1] * table_KD.shape[1]), 1)
-        for start in range(0, len(ids_NR), size):
-            block = slice(start, start + size)
-            # In ascending order, so that equal scores stay in it; -1 comes first and is put last by its score.
-            own_NR = ids_NR[block].sort(dim=1).values
-            rows_NRD = table_KD[own_NR.clamp_min(0)]
-            scores_NR = torch.einsum("nrd,nd->nr", rows_NRD, queries_ND[block].to(table_KD.dtype)).float()
-            scores_NR.masked_fill_(own_NR < 0, -torch.inf)
-            scores_NR, order_NR = scores_NR.sort(dim=1, descending=True, stable=True)
-            scores_Nk[block], ids_Nk[block] = scores_NR[:, :k], own_NR.gather(1, order_NR)[:, :k]
-        return scores_Nk, ids_Nk
+        return rescored(queries_ND, table_KD, ids_NR, k)
 
     @torch.no_grad()
     def rough(self, queries_ND: Tensor, k: int) -> Tensor:
-        """Ids [N, k] of classes that score high by their codes alone, in no order; -1 where fewer are found."""
+        """Ids [N, k] of classes with high scores by their codes alone, in no order; -1 if fewer are found."""
         return self._found(queries_ND, k, _PROBED_ROUGHLY)
 
     def with_more(self, rows_CD: Tensor) -> ApproximateIndex:
-        """With classes behind the known ones."""
+        """With classes appended."""
         faiss = require_faiss()
         lists = faiss.clone_index(self.lists)
         _use_threads(faiss)
@@ -126,13 +114,13 @@ class ApproximateIndex:
         return ApproximateIndex(lists)
 
     def to_bytes(self) -> NDArray[np.uint8]:
-        """As faiss writes it."""
+        """The index as faiss writes it."""
         code: NDArray[np.uint8] = require_faiss().serialize_index(self.lists)
         return code
 
     @classmethod
     def from_bytes(cls, code: NDArray[np.uint8], *, num_classes: int, dim: int) -> ApproximateIndex:
-        """What ``to_bytes`` gave; ValueError where it cannot be an index of such a table."""
+        """The inverse of ``to_bytes``. Raises ValueError if it cannot be an index of such a table."""
         faiss = require_faiss()
         try:
             lists = faiss.deserialize_index(code)
@@ -146,7 +134,7 @@ class ApproximateIndex:
         return cls(lists)
 
     def to_dict(self) -> dict[str, Any]:
-        """What a record says of it."""
+        """What a record contains about it."""
         return {"kind": "faiss", "faiss": require_faiss().__version__, "groups": int(self.lists.nlist)}
 
     def _found(self, queries_ND: Tensor, count: int, probed: float) -> Tensor:
@@ -162,14 +150,14 @@ class ApproximateIndex:
 
 
 def check_version(record: Mapping[str, Any]) -> None:
-    """ValueError for an index that another faiss wrote."""
+    """Raises ValueError for an index from another version of faiss."""
     faiss, found = require_faiss(), record.get("faiss")
     if found != faiss.__version__:
         raise ValueError(f"it was built by faiss {found}; wanted {faiss.__version__}")
 
 
 def _use_threads(faiss: ModuleType, *, num_queries: int | None = None) -> None:
-    """As many as PyTorch has, since faiss has a number of its own; one for few queries, which would wait for others."""
+    """As many as PyTorch, because faiss has a setting of its own; one for few queries, which only wait for others."""
     num_threads = 1 if num_queries is not None and num_queries < _FEW_QUERIES else torch.get_num_threads()
     if faiss.omp_get_max_threads() != num_threads:
         faiss.omp_set_num_threads(num_threads)
@@ -180,5 +168,5 @@ def _numbers(rows: Tensor) -> NDArray[np.float32]:
 
 
 def _widened(rows: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    """With zeros up to a whole number of codes, which change no product."""
+    """Pads with zeros to a whole number of codes; zeros change no product."""
     return rows if rows.shape[1] == width else np.pad(rows, ((0, 0), (0, width - rows.shape[1])))

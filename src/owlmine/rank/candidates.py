@@ -1,10 +1,10 @@
-"""Candidates: the classes of each query that judges look at.
+"""Candidates: the classes that judges score for each query.
 
-They are the best classes of the dense model and, after those, classes that judges suggest: those whose names appear in
-the query, and the labels of the nearest training points. A dense model does not list a class that it has hardly seen.
-A query is encoded once; whoever needs its vector finds it here.
+They are the best classes of the dense model, followed by classes that judges suggest: those whose names appear in the
+query, and the labels of the nearest training points. A dense model does not list a class that it has hardly seen.
+A query is encoded once; its vector is kept here.
 
-Shapes: N queries, K classes, S places of a list, n places for suggested classes, D dimension, E places that are filled.
+Shapes: N queries, K classes, S places of a list, n places for suggested classes, D dimension, E filled places.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever
-from owlmine.index.approximate import MOST_ANSWERS, ApproximateIndex
+from owlmine.index.approximate import MOST_ANSWERS
 from owlmine.mining import hardest
 
 SUGGESTED = 20
@@ -32,22 +32,29 @@ _BLOCK_NUMBERS = 1 << 24
 
 @runtime_checkable
 class Suggests(Protocol):
-    """A judge that knows classes which belong on a list, whatever the dense model says."""
+    """A judge that adds classes to the list, whatever their dense scores."""
 
     name: ClassVar[str]
 
     def suggest(self, encoded: Encoded, count: int) -> Int64:
-        """Ids [N, n] of at most ``count`` classes; -1 in places that stay empty."""
+        """Ids [N, n] of at most ``count`` classes; -1 in empty places."""
+
+
+class Finder(Protocol):
+    """Finds the best of all classes."""
+
+    def search(self, queries_ND: Tensor, table_KD: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Scores and ids [N, k], best first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Queries as features, and as the dense model sees them."""
+    """Queries as features, and as vectors of the dense model."""
 
     queries: SparseRows | NDArray[np.float32]
     vectors_ND: Tensor
     lookups: dict[Any, Any] = field(default_factory=dict)
-    """What a judge has looked up for these queries, so that it need not do so twice."""
+    """Cache of lookups by judges."""
 
     @property
     def sparse_queries(self) -> SparseRows:
@@ -64,19 +71,18 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """An empty place has the id -1 and the score -inf."""
+    """Lists of classes and their dense scores. An empty place has the id -1 and the score -inf."""
 
     encoded: Encoded
     ids_NS: Int64
     dense_NS: Float32
     """Scores of the dense model."""
     best_N: Float32
-    """The best dense score of any class that training knew, on the list or not; where no judge suggests classes, of
-    those on the list."""
+    """The best dense score of all trained classes, listed or not; of the listed classes if no judge suggests any."""
     num_listed: int
-    """The first places are those of the dense model."""
+    """The number of places of the dense model, which come first."""
     suggested: tuple[str, ...] = ()
-    """The judges whose suggestions come after them, ``SUGGESTED`` places each."""
+    """The judges whose suggestions follow them, with ``SUGGESTED`` places each."""
 
     @property
     def sparse_queries(self) -> SparseRows:
@@ -84,7 +90,7 @@ class Candidates:
 
     @property
     def lookup_ids(self) -> Int64:
-        """[N, S] ids to look rows up by: 0 in empty places, where no score counts."""
+        """Ids [N, S] for table lookups: 0 in empty places, where no score counts."""
         return np.maximum(self.ids_NS, 0)
 
 
@@ -96,18 +102,18 @@ def find_candidates(
     among: Int64 | None = None,
     suggesters: Sequence[Suggests] = (),
     num_trained: int | None = None,
-    index: ApproximateIndex | None = None,
+    index: Finder | None = None,
 ) -> Candidates:
-    """The ``count`` best classes of each query, and what judges suggest.
+    """The ``count`` best classes of each query, and the classes that judges suggest.
 
-    ``among``: ids to choose from, ascending, by exact search. ``index``: finds the best of all classes. ``num_trained``:
-    classes that training knew, where others were added after them.
+    ``among``: ascending ids to choose from, by exact search. ``index``: finds the best of all classes. ``num_trained``:
+    the number of trained classes, if others were appended.
     """
     dense_NS, ids_NS = _best(model, encoded.vectors_ND, count, among, index)
     if not suggesters or (among is None and num_trained is None):
         best_N: Float32 = dense_NS.max(axis=1, initial=-np.inf)
     else:
-        # How much names count depends on the best of all trained classes, whoever is on the list.
+        # The scores of names depend on the best of all trained classes, listed or not.
         best_N = hardest(encoded.vectors_ND, model.classes.weight[:num_trained], 1)[0][:, 0].float().cpu().numpy()
     candidates = Candidates(encoded, ids_NS, dense_NS, best_N, count)
     for suggester in suggesters:
@@ -116,7 +122,7 @@ def find_candidates(
 
 
 def _best(
-    model: Retriever, vectors_ND: Tensor, count: int, among: Int64 | None, index: ApproximateIndex | None
+    model: Retriever, vectors_ND: Tensor, count: int, among: Int64 | None, index: Finder | None
 ) -> tuple[Float32, Int64]:
     table_KD = model.classes.weight
     if among is not None:
@@ -131,7 +137,7 @@ def _best(
 
 
 def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggests, among: Int64 | None) -> Candidates:
-    """Places stay empty whose class is on the list already, or is not ``among`` those asked for."""
+    """A place stays empty if its class is already listed, or is not ``among`` those asked for."""
     ids_NS = candidates.ids_NS
     suggested_Nn = _as_places(suggester.suggest(candidates.encoded, SUGGESTED))
     unwanted_Nn = np.zeros(suggested_Nn.shape, np.bool_)
@@ -156,12 +162,12 @@ def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggest
 
 
 def _as_places(ids_Nn: Int64) -> Int64:
-    """With empty places up to ``SUGGESTED``, so that every judge has as many."""
+    """Pads with empty places to ``SUGGESTED``, the same number for every judge."""
     return np.pad(ids_Nn, ((0, 0), (0, SUGGESTED - ids_Nn.shape[1])), constant_values=-1)
 
 
 def _products(vectors_ND: Tensor, table_KD: Tensor, rows_E: Int64, ids_E: Int64) -> Float32:
-    """[E] of a query and a class each."""
+    """Inner products [E], each of one query and one class."""
     products_E, size = np.empty(len(rows_E), np.float32), max(_BLOCK_NUMBERS // table_KD.shape[1], 1)
     for start in range(0, len(rows_E), size):
         block = slice(start, start + size)

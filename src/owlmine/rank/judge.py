@@ -1,7 +1,7 @@
 """What a judge is. A judge scores candidates by something that the dense model does not know.
 
-A new judge is one file: a class with the members of ``Judge``, and ``@register`` on it. From then on it is fitted,
-weighed, saved and tested like the others.
+To add a judge, write one file with a class that has the members of ``Judge`` and the decorator ``@register``, and
+import it in ``rank/__init__.py``. It is then fitted, weighted, saved and tested like the others.
 
 Shapes: N queries, S places of a list of candidates, K classes.
 """
@@ -26,25 +26,25 @@ from owlmine.rank.words import ClassWords, FeatureWords
 
 @dataclass(frozen=True)
 class JudgeSizes:
-    """How large judges may be and among which forms they may be chosen; the plan decides."""
+    """How large judges may be, and which variants they may choose from; the plan decides."""
 
     shortlist: int
-    """Best classes of the dense model that are judged; those that judges suggest come on top."""
+    """How many of the dense model's best classes are judged; suggested classes are added to them."""
     neighbours: int = 0
     """Nearest training points that vote for their labels and suggest them; 0: none."""
     neighbour_kinds: tuple[str, ...] = ("sparse",)
-    """How neighbours may be found: by ``sparse`` features, by ``dense`` vectors. Each kind is a judge of its own."""
+    """How neighbours are found: by ``sparse`` features, by ``dense`` vectors. Each kind is a judge of its own."""
     names: bool = False
-    """Whether the names of classes may count, and suggest classes."""
+    """Whether class names may count, and suggest classes."""
     costs: tuple[float, ...] = (1.0,)
     """Costs of the linear classifiers to choose from."""
     most_pairs_of_choice: int = 0
-    """The cost is chosen only with at most this many pairs, as each takes a training of its own; else it is 1."""
+    """With more pairs the cost is 1: trying one cost takes a whole training of the classifiers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What judges learn from: training points, and the dense model that made their shortlists."""
+    """What judges learn from: the training points, and the dense model that makes their shortlists."""
 
     model: Retriever
     queries: SparseRows
@@ -54,13 +54,13 @@ class Training:
     sizes: JudgeSizes
     seed: int
     index: ApproximateIndex | None = None
-    """Of the model's classes, where shortlists are found by one."""
+    """An index of the model's classes, if shortlists come from one."""
     message: Callable[[str], None] = field(default=lambda text: None)
     check: Callable[[str], None] = field(default=lambda where: None)
-    """Called between blocks of work with a word for where it is; may raise to stop."""
+    """Called between blocks of work with the name of the current step; may raise to stop."""
 
     def blocks(self, what: str, num_rows: int = 4096) -> Iterator[slice]:
-        """Training points a block at a time, with signs of life."""
+        """The training points in blocks, with progress messages."""
         beat = Heartbeat(self.message, what, len(self.queries))
         for start in range(0, len(self.queries), num_rows):
             self.check(what)
@@ -73,52 +73,53 @@ class Training:
 
 
 Variant = Hashable
-"""Names one form of a judge among those that may be chosen, such as a cost. Plain JSON: a number, a string or None."""
+"""Names one variant of a judge to choose from, such as a cost. Plain JSON: a number, a string or None."""
 
 
 class Judge(Protocol):
-    """One opinion about candidates."""
+    """Scores candidates by one kind of evidence."""
 
     name: ClassVar[str]
     """Its name in files, messages and explanations."""
     prior: ClassVar[float]
-    """Where the fit of its weight begins, as a multiple of the dense score's; and the weight where nothing can be
-    fitted, if it ``is_default``."""
+    """The prior of its weight, as a multiple of the dense score's. Without validation points it is the weight itself,
+    if the judge ``is_default``."""
     must_help: ClassVar[bool]
-    """Whether it is kept only where it makes the loss on validation points smaller: it costs memory and time."""
+    """Whether it is kept only if it reduces the loss on validation points, because it costs memory and time."""
     is_default: ClassVar[bool]
-    """Whether it counts where there are no validation points to weigh it by."""
+    """Whether it counts without validation points."""
     default_variant: ClassVar[Variant]
-    """Its usual form, where it has one."""
+    """Its default variant, if it has one."""
 
     @classmethod
     def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
-        """The forms to choose from, or the ``chosen`` one alone; none where the data do not have what it needs."""
+        """The variants to choose from, or only the ``chosen`` one; empty if the data lack what it needs."""
 
     @classmethod
-    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        """The scores of all forms at once: they may share work."""
+    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
+        """The scores of all variants at once, because they may share work."""
 
     def scores(self, candidates: Candidates) -> Float32:
-        """[N, S]. A score depends on the query and the class alone, and is finite; that of an empty place never
-        counts."""
+        """Finite scores [N, S], each of its query and class alone; that of an empty place never counts."""
 
     def with_classes(self, num_new: int) -> Self:
-        """With so many new classes behind the known ones, all of which score 0: nothing is known of them."""
+        """With ``num_new`` classes appended. They score 0, because nothing is known about them."""
 
     def on(self, device: torch.device) -> Self:
-        """For query vectors that lie there."""
+        """On that device."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a file keeps; they share memory with the judge where they can."""
+        """What a file stores; the tensors share memory with the judge where possible."""
 
     def settings(self) -> dict[str, Any]:
-        """What ``tensors`` does not tell, as JSON has it."""
+        """Everything that ``tensors`` does not contain, as JSON."""
 
     @classmethod
     def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], shape: ModelShape) -> Self:
-        """Back from ``settings()`` and ``tensors()``, whoever wrote the file. ValueError where they cannot be what they
-        should, or cannot judge the candidates of a model of that shape."""
+        """The inverse of ``settings`` and ``tensors``, for files from any source.
+
+        Raises ValueError if they are invalid, or cannot judge the candidates of a model of that shape.
+        """
 
 
 JUDGES: dict[str, type[Judge]] = {}
@@ -128,7 +129,7 @@ JudgeClass = TypeVar("JudgeClass", bound=type[Judge])
 
 
 def register(judge: JudgeClass) -> JudgeClass:
-    """Makes a judge part of every ranker that is fitted from now on. Files put a dot behind its name."""
+    """Makes a judge part of every ranker that is fitted from now on. In files, a dot follows its name."""
     assert judge.name.isidentifier(), judge.name
     assert judge.name not in JUDGES, judge.name
     JUDGES[judge.name] = judge
@@ -139,7 +140,7 @@ _WORDS = {int: "a whole number", float: "a number", str: "text"}
 
 
 def check_settings(settings: Any, wanted: Mapping[str, type]) -> None:
-    """ValueError unless a file has just these settings, each of its type."""
+    """Raises ValueError unless a file has exactly these settings, each of its type."""
     if not isinstance(settings, Mapping) or set(settings) != set(wanted):
         raise ValueError(f"settings of a judge are {settings!r}; wanted {', '.join(wanted) or 'none'}")
     for name, kind in wanted.items():

@@ -52,7 +52,7 @@ class LinearJudge:
         """Variants by the cost of the classifiers."""
         pairs, shape = mine_pairs(training), training.model.shape
         costs = training.sizes.costs if len(pairs) <= training.sizes.most_pairs_of_choice else (1.0,)
-        forms: dict[Variant, Self] = {}
+        variants: dict[Variant, Self] = {}
         for cost in costs if chosen is None else (float(str(chosen)),):
             what = f"a linear classifier for each of {shape.num_classes:,} classes"
             training.message(f"{what}, from {len(pairs):,} pairs, cost {cost:g}")
@@ -70,12 +70,12 @@ class LinearJudge:
                 seed=training.seed,
                 progress=progress,
             )
-            forms[cost] = cls(weights)
-        return forms
+            variants[cost] = cls(weights)
+        return variants
 
     @classmethod
-    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        return {cost: judge.scores(candidates) for cost, judge in forms.items()}
+    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
+        return {cost: judge.scores(candidates) for cost, judge in variants.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
         return self.weights.scores(candidates.sparse_queries, candidates.ids_NS)

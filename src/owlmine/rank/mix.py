@@ -1,4 +1,4 @@
-"""The mix: which judges count, and how much. Whatever ranks validation points best.
+"""The mix: which judges count, and with what weight. It is fitted to rank validation points best.
 
     final score = dense score + Σ weight of a judge * its score
 
@@ -7,11 +7,11 @@ The weights come from a convex fit, a softmax of each label of a point against i
     loss(u) = (1/N) Σ_n a_n Σ_(s label of n) log(1 + Σ_(t no label of n) exp(<u, f_nt> - <u, f_ns>))
               + (strength / N) Σ_j (u_j / prior_j - 1)²,        u >= 0
 
-f_ns holds the scores of place s: the dense one, then those of the judges. a_n = min(l, 3) / l for a point with l labels
-in its list: what is wanted is precision at 1, 3 and 5, in which a point with thirty labels has no larger share than one
-with five. The loss is convex, so there is one answer, and it moves little from one set of validation points to another:
-every place of every list counts, where precision depends on the few that change places. The second sum matters where
-points are few.
+f_ns holds the scores of place s: the dense score, then those of the judges. a_n = min(l, 3) / l for a point with l
+labels in its list, because the goal is precision at 1, 3 and 5, where a point with thirty labels counts no more than
+one with five. The loss is convex, so the optimum is unique. It varies little between sets of validation points, because
+every place of every list counts; precision depends only on the few classes that change places. The second sum matters
+if points are few.
 
 Shapes: N validation points, S places of a list of candidates, J scores.
 """
@@ -35,22 +35,22 @@ from owlmine.rank.judge import JUDGES, Judge, Variant
 
 Float64 = NDArray[np.float64]
 
-# The dense score's own weight in the softmax: about what suits most datasets.
+# The prior of the dense score's own weight in the softmax: about right for most datasets.
 _SCALE = 10.0
-# With so many points precision is not moved by chance alone. It then has the last word, step by step.
+# With this many points, precision is reliable enough to adjust the weights by it, in steps of this factor.
 _POINTS_TO_CLIMB = 2_000
 _STEP = 1.3
-# Far above any weight that is fitted, and far from overflow.
+# Far above any fitted weight, and far from overflow.
 _HIGHEST_WEIGHT = 1e9
-# What a weight of 0 steps to.
+# The first step from a weight of 0.
 _FIRST_STEP = 0.02
-# Judges that cost memory and time must make the loss smaller by this share.
+# Judges that cost memory and time must reduce the loss by this share.
 _LEAST_GAIN = 0.002
 
 
 @dataclass(frozen=True)
 class Mix:
-    """``weights``: of the judges that count, by name, in the order in which scores are added. ``variants``: the form of
+    """``weights``: of the judges that count, by name, in the order in which scores are added. ``variants``: one for
     each."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -58,16 +58,18 @@ class Mix:
 
     def __post_init__(self) -> None:
         if set(self.weights) != set(self.variants):
-            raise ValueError(f"weights of {sorted(self.weights)} and forms of {sorted(self.variants)}; wanted the same")
+            raise ValueError(
+                f"weights of {sorted(self.weights)} and variants of {sorted(self.variants)}; wanted the same"
+            )
         for name, weight in self.weights.items():
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= _HIGHEST_WEIGHT:
                 raise ValueError(f"the weight of {name} is {weight!r}; wanted 0 to {_HIGHEST_WEIGHT:g}")
         for name, variant in self.variants.items():
             if not isinstance(variant, str | int | float | None):
-                raise ValueError(f"the form of {name} is {variant!r}; wanted a number, text or nothing")
+                raise ValueError(f"the variant of {name} is {variant!r}; wanted a number, text or nothing")
 
     def final_scores(self, dense_NS: Float32, scores: Mapping[str, Float32]) -> Float32:
-        """[N, S] what candidates are ordered by. ``scores``: of every judge that counts."""
+        """The final scores [N, S], which order the candidates. ``scores``: of every judge that counts."""
         total_NS = dense_NS
         for name, weight in self.weights.items():
             if weight:
@@ -79,14 +81,14 @@ class Mix:
         for name, weight in self.weights.items():
             variant = self.variants[name]
             parts.append(f"{name} {weight:g}" + ("" if variant is None else f" ({variant})"))
-        return "weights beside the dense score: " + ", ".join(parts or ["none"])
+        return "weights relative to the dense score: " + ", ".join(parts or ["none"])
 
     def to_dict(self) -> dict[str, Any]:
         return {"weights": dict(self.weights), "variants": dict(self.variants)}
 
     @classmethod
     def from_dict(cls, record: Any) -> Mix:
-        """What ``to_dict`` gave, perhaps through JSON; ValueError for anything else."""
+        """The inverse of ``to_dict``, perhaps through JSON. Raises ValueError for anything else."""
         if not isinstance(record, dict) or set(record) != {"weights", "variants"}:
             raise ValueError(f"the mix is {record!r}; wanted weights and variants")
         if not all(isinstance(part, dict) for part in record.values()):
@@ -94,12 +96,12 @@ class Mix:
         weights, variants = record["weights"], record["variants"]
         if unknown := [name for name in weights if name not in JUDGES]:
             raise ValueError(f"the mix has a weight of {unknown[0]!r}; wanted some of {', '.join(JUDGES)}")
-        # Sums of the same numbers in another order round otherwise.
+        # The order matters: sums in another order round differently.
         return cls({name: weights[name] for name in JUDGES if name in weights}, variants)
 
 
 def default_mix() -> Mix:
-    """Where there is nothing to choose by."""
+    """The mix without validation points."""
     judges = {name: judge for name, judge in JUDGES.items() if judge.is_default}
     return Mix(
         {name: judge.prior for name, judge in judges.items()},
@@ -109,16 +111,16 @@ def default_mix() -> Mix:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Scores of validation points: of the dense model and of every form of every judge."""
+    """Scores of validation points: of the dense model and of every variant of every judge."""
 
     dense_NS: Float32
     hits_NS: NDArray[np.bool_]
     """Which places hold a label."""
     scores: Mapping[str, Mapping[Variant, Float32]]
     num_listed: int
-    """The first places are those of the dense model."""
+    """The number of places of the dense model, which come first."""
     suggested: tuple[str, ...] = ()
-    """The judges whose suggestions come after them."""
+    """The judges whose suggestions follow them."""
 
     @classmethod
     def of(
@@ -126,16 +128,16 @@ class Evidence:
     ) -> Evidence:
         depth = candidates.ids_NS.shape[1]
         hits_NS = find_hits(candidates.ids_NS, labels, depth=depth, num_classes=num_classes).mask(depth)
-        scores = {name: JUDGES[name].scores_of_all(forms, candidates) for name, forms in judges.items()}
+        scores = {name: JUDGES[name].scores_of_all(variants, candidates) for name, variants in judges.items()}
         return cls(candidates.dense_NS, hits_NS, scores, candidates.num_listed, candidates.suggested)
 
     @classmethod
     def joined(cls, parts: Sequence[Evidence]) -> Evidence:
-        """Of all points, in turn."""
+        """The evidence of several blocks of points, one after the other."""
         first = parts[0]
         scores = {
-            name: {variant: np.concatenate([part.scores[name][variant] for part in parts]) for variant in forms}
-            for name, forms in first.scores.items()
+            name: {variant: np.concatenate([part.scores[name][variant] for part in parts]) for variant in variants}
+            for name, variants in first.scores.items()
         }
         return cls(
             np.concatenate([part.dense_NS for part in parts]),
@@ -149,7 +151,7 @@ class Evidence:
         return len(self.dense_NS)
 
     def precision(self, mix: Mix) -> float:
-        """The mean of P@1, P@3 and P@5 in percent, as many as there are places for."""
+        """The mean of P@1, P@3 and P@5 in percent; shorter lists have fewer of them."""
         chosen = {name: self.scores[name][variant] for name, variant in mix.variants.items()}
         final_NS = mix.final_scores(self.dense_NS, chosen)
         ks = cutoffs(final_NS.shape[1])
@@ -158,56 +160,57 @@ class Evidence:
         return 100 * float(np.mean([hits_Nk[:, :k].mean() for k in ks]))
 
     def fit_weights(self, variants: Mapping[str, Variant]) -> tuple[Mix, float]:
-        """The best weights of these forms, and their loss."""
+        """The best weights of these variants, and their loss."""
         names = [name for name in JUDGES if name in variants]
         priors_J = _SCALE * np.array([1.0, *(JUDGES[name].prior for name in names)])
         scores = [self.dense_NS, *(self.scores[name][variants[name]] for name in names)]
         u_J, loss = MixLoss(scores, self.hits_NS, priors_J).smallest()
-        # Three digits, which people can read, are all that validation points can tell.
+        # Validation points support no more than three digits, and three are easy to read.
         weights = {name: float(f"{u / u_J[0]:.3g}") for name, u in zip(names, u_J[1:], strict=True)}
         return Mix(weights, {name: variants[name] for name in names}), loss
 
 
 Gather = Callable[[Collection[str]], Evidence]
-"""The evidence where only these judges are there: those that suggest classes make the lists longer."""
+"""The evidence with only these judges. Judges that suggest classes make the lists longer."""
 
 
 def choose_mix(gather: Gather, judges: Collection[str]) -> tuple[Mix, float]:
     """The best mix of some of these judges, and the mean of its P@1, P@3 and P@5.
 
-    First those that suggest classes: where one does not help, its classes leave the lists and all begins anew. Then the
-    form of these and of judges that always count, then other judges that must help: whichever makes the loss smallest.
-    All weights are fitted anew each time. Where points are many, weights then move on for as long as precision rises.
+    First come the judges that suggest classes: if one does not help, its classes leave the lists and the search starts
+    again. Then the variants of these judges and of those that always count are chosen, then the other judges that must
+    help, each time by the smallest loss. All weights are fitted again each time. With many points, single steps then
+    change the weights for as long as precision rises.
     """
     evidence = gather(judges)
-    always = {n: _usual_form(evidence, n) for n in evidence.scores if not JUDGES[n].must_help}
+    always = {n: _usual_variant(evidence, n) for n in evidence.scores if not JUDGES[n].must_help}
     chosen = dict(always)
     for name in evidence.suggested:
         _, loss = min((evidence.fit_weights({**chosen, name: v}) for v in evidence.scores[name]), key=_loss)
         if not _is_better(loss, evidence.fit_weights(chosen)[1]):
             return choose_mix(gather, [other for other in judges if other != name])
-        chosen = {**chosen, name: _usual_form(evidence, name)}
+        chosen = {**chosen, name: _usual_variant(evidence, name)}
     mix, loss = evidence.fit_weights(chosen)
     for name in chosen:
         if len(evidence.scores[name]) > 1:
             mix, loss = min((evidence.fit_weights(chosen | {name: v}) for v in evidence.scores[name]), key=_loss)
             chosen = dict(mix.variants)
-    for name, forms in evidence.scores.items():
+    for name, variants in evidence.scores.items():
         if name in chosen:
             continue
-        best = min((evidence.fit_weights(chosen | {name: variant}) for variant in forms), key=_loss)
+        best = min((evidence.fit_weights(chosen | {name: variant}) for variant in variants), key=_loss)
         if _is_better(best[1], loss):
             (mix, loss), chosen = best, dict(best[0].variants)
     for name in evidence.suggested:
         if not mix.weights[name]:
-            # It helped with other forms alone, and its classes are not to be on the list.
+            # It helped only with other variants, so its classes must leave the lists.
             return choose_mix(gather, [other for other in judges if other != name])
     precision = evidence.precision(mix)
     return _climb(evidence, mix, precision) if len(evidence) >= _POINTS_TO_CLIMB else (mix, precision)
 
 
 def _climb(evidence: Evidence, mix: Mix, precision: float) -> tuple[Mix, float]:
-    """From there to where no single step is better."""
+    """Takes the best single step until none is better."""
     while True:
         near = _next_to(mix, evidence)
         precisions = [evidence.precision(other) for other in near]
@@ -218,10 +221,10 @@ def _climb(evidence: Evidence, mix: Mix, precision: float) -> tuple[Mix, float]:
 
 
 def _next_to(mix: Mix, evidence: Evidence) -> list[Mix]:
-    """One weight a step higher or lower, or another form of a judge that had to help."""
+    """The mixes with one weight a step higher or lower, or with another variant of a judge that must help."""
     near = []
     for name, weight in mix.weights.items():
-        # Judges that must help, and have come to a weight of 0, stay there.
+        # Judges that must help stay at a weight of 0.
         steps = (weight * _STEP, weight / _STEP) if weight else () if JUDGES[name].must_help else (_FIRST_STEP,)
         near += [replace(mix, weights={**mix.weights, name: float(f"{step:.3g}")}) for step in steps]
     for name, variant in mix.variants.items():
@@ -231,9 +234,9 @@ def _next_to(mix: Mix, evidence: Evidence) -> list[Mix]:
     return near
 
 
-def _usual_form(evidence: Evidence, name: str) -> Variant:
-    forms, usual = evidence.scores[name], JUDGES[name].default_variant
-    return usual if usual in forms else next(iter(forms))
+def _usual_variant(evidence: Evidence, name: str) -> Variant:
+    variants, usual = evidence.scores[name], JUDGES[name].default_variant
+    return usual if usual in variants else next(iter(variants))
 
 
 def _is_better(loss: float, other: float) -> bool:
@@ -246,13 +249,13 @@ def _loss(fitted: tuple[Mix, float]) -> float:
 
 _PRIOR_STRENGTH = 0.5
 _MOST_LABELS = 3
-# Share of its prior below which the dense weight does not fall: the others are multiples of it.
+# The dense weight stays above this share of its prior, because the other weights are multiples of it.
 _LEAST_SHARE = 0.1
 
 
 class MixLoss:
-    """The loss of some validation points, as a function of u. Points without a label in their list, or with nothing
-    else in it, do not count, nor do empty places (score -inf)."""
+    """The loss on validation points as a function of u. It ignores points without a label in their list, points with
+    only labels in their list, and empty places (score -inf)."""
 
     def __init__(self, scores: Sequence[Float32], hits_NS: NDArray[np.bool_], prior_J: Float64) -> None:
         """``scores``: J arrays [N, S], the first one with -inf for empty places."""
@@ -280,7 +283,7 @@ class MixLoss:
         return loss / self._num_points, gradient_J / self._num_points
 
     def smallest(self) -> tuple[Float64, float]:
-        """u and its loss."""
+        """The best u, and its loss."""
         bounds = [(_LEAST_SHARE * self._prior_J[0], None)] + [(0.0, None)] * (len(self._prior_J) - 1)
         optimum = minimize(self, self._prior_J, jac=True, bounds=bounds, method="L-BFGS-B")
         return optimum.x, float(optimum.fun)

@@ -1,12 +1,12 @@
 """The judge of names: classes whose names are spelled like words of the query.
 
-w_cf = cosine of name c and word f (``spelling``) · rarity of f,    where that cosine is no less than 0.3 and name c
-                                                                    among the 64 nearest of the word
+w_cf = cosine of name c and word f (``spelling``) · rarity of f,    if that cosine is at least 0.3 and name c is
+                                                                    among the 64 nearest to the word
 match = Σ_f w_cf x_f
-score = match · (1 - s),    s the best score that the dense model has for the query, the bracket within 0 and 1
+score = match · (1 - s),    s the best dense score of the query, and 1 - s clipped to [0, 1]
 
-A linear classifier that nobody had to train: it knows rare classes as well as frequent ones. Where the dense model is
-sure it has seen queries like this one, and what it learned from them is worth more than how a name is spelled.
+This is a linear classifier without training: it knows rare classes as well as frequent ones. If the dense model is
+sure, it has seen similar queries, and what it learned from them is worth more than the spelling of a name.
 
 Shapes: N queries, S places of a shortlist, F features, C or K classes, n best classes.
 """
@@ -31,17 +31,17 @@ from owlmine.rank.points import SparsePoints
 from owlmine.rank.sparse_weights import SparseWeights
 from owlmine.rank.spelling import nearest_names
 
-# On validation points of debian-depends and tibkat-gnd; others do nearly as well (docs/research/log.md).
+# Chosen on validation points of debian-depends and tibkat-gnd; other values do nearly as well (docs/research/log.md).
 _NEAREST = 64
 _LEAST_COSINE = 0.3
-# Names of classes, or words, beyond which they are not compared: a million of two words takes a minute or two, 4 GiB.
+# More names or words are not compared: a million names of two words take a minute or two, and 4 GiB.
 _MOST_NAMES = 2_000_000
 
 
 @register
 @dataclass(frozen=True, eq=False)
 class NameJudge:
-    """``weights`` holds w, ``lists`` the same by feature."""
+    """``weights`` holds w; ``lists`` holds the same by feature."""
 
     name: ClassVar[str] = "names"
     prior: ClassVar[float] = 1.5
@@ -54,13 +54,13 @@ class NameJudge:
 
     @classmethod
     def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
-        """None where there are no words to compare names with, or too many of either."""
+        """Empty if there are no words to compare names with, or too many names or words."""
         del chosen
         words, classes = training.features, training.classes
         if not training.sizes.names or words.vocabulary is None or words.frequencies is None:
             return {}
         if max(len(words.vocabulary), len(classes.names)) > _MOST_NAMES:
-            training.message(f"names do not count: there are more than {_MOST_NAMES:,} of them, or of words")
+            training.message(f"names are off: more than {_MOST_NAMES:,} names or words")
             return {}
         training.message(
             f"{len(classes.names):,} class names, compared with {len(words.vocabulary):,} words of queries"
@@ -75,11 +75,11 @@ class NameJudge:
 
     @classmethod
     def over(cls, weights: SparseWeights) -> Self:
-        """ValueError where these cannot be cosines times rarities."""
+        """Raises ValueError if these weights cannot be cosines times rarities."""
         rows = SparseRows(weights.offsets_K1, weights.features, weights.weights)
         lists = rows.to_scipy(weights.num_features).tocsc()
         if (lists.data < 0).any() or weights.biases_K.any():
-            raise ValueError("names speak against a class, or for it whatever the query; wanted weights from 0 to 1")
+            raise ValueError("names have a negative weight or a bias; wanted weights from 0 to 1 and no biases")
         points = SparsePoints(lists.indptr.astype(np.int64), lists.indices, lists.data, weights.num_classes)
         return cls(weights, points)
 
@@ -92,7 +92,7 @@ class NameJudge:
         *,
         between: Callable[[], None] = lambda: None,
     ) -> Self:
-        """``between`` is called now and then, and may raise to stop."""
+        """``between`` is called from time to time and may raise to stop."""
         return cls.from_matrix(name_weights(words, rarities_F, names, between=between))
 
     @classmethod
@@ -103,24 +103,24 @@ class NameJudge:
         return cls.over(SparseWeights(offsets, weights_KF.indices, weights_KF.data, none_K, num_features))
 
     def with_more(self, weights_CF: csr_matrix) -> Self:
-        """With a class behind the others for each row."""
+        """With a class appended for each row."""
         return self.over(self.weights.with_more(weights_CF))
 
     @classmethod
-    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        return {variant: judge.scores(candidates) for variant, judge in forms.items()}
+    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
+        return {variant: judge.scores(candidates) for variant, judge in variants.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
-        """0 where the id is below 0, an empty place."""
+        """0 in empty places, where the id is below 0."""
         return self.scores_of(candidates.sparse_queries, candidates.ids_NS, candidates.best_N)
 
     def scores_of(self, queries: SparseRows, ids_NS: NDArray[Any], dense_N: NDArray[Any]) -> Float32:
-        """[N, S] for these classes; ``dense_N`` is s."""
+        """Scores [N, S] of these classes; ``dense_N`` is s."""
         doubts_N1: Float32 = (1 - dense_N[:, None]).clip(0, 1).astype(np.float32)
         return doubts_N1 * self.weights.scores(queries, ids_NS)
 
     def suggest(self, encoded: Encoded, count: int) -> Int64:
-        """The ids [N, n] of the classes that match best, n = min(count, K); -1 where no further one does at all."""
+        """The ids [N, n] of the classes that match best, n = min(count, K); -1 if no further class matches."""
         cosines_Nn, ids_Nn = self.lists.nearest(encoded.sparse_queries, None, count)
         return np.where(cosines_Nn > 0, ids_Nn, -1)
 
@@ -132,7 +132,7 @@ class NameJudge:
         return self.with_more(csr_matrix((num_new, self.weights.num_features), dtype=np.float32))
 
     def on(self, device: torch.device) -> Self:
-        del device  # they stay on the CPU
+        del device  # names stay on the CPU
         return self
 
     def tensors(self) -> dict[str, Tensor]:

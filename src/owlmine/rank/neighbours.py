@@ -1,7 +1,7 @@
 """The judges of nearest neighbours: the training points nearest to a query vote for their labels, and suggest them.
 
-Neither the dense model nor linear classifiers remember single points. Points are near by their features, or by the
-vectors that the dense model gives them.
+Neither the dense model nor linear classifiers remember single points. Points are compared by their features, or by
+their vectors in the dense model.
 
 Shapes: N queries, S places of a shortlist, n neighbours, E labels of all neighbours.
 """
@@ -24,23 +24,23 @@ from owlmine.rank.judge import Training, Variant, check_settings, register
 from owlmine.rank.points import DensePoints, SparsePoints, as_arrays, as_tensors, checked_rows, first_head
 
 Points = DensePoints | SparsePoints
-# By which cosines are raised before they become shares of the vote.
+# Exponents applied to cosines before voting.
 _POWERS = (2.0, 4.0, 16.0)
 _POWER_OF_SUGGESTIONS = 4.0
-# Powers that no cosine overflows with.
+# Largest power without overflow.
 _HIGHEST_POWER = 100.0
-# Vectors of training points beyond this are not tried.
+# Larger vectors of training points are not used.
 _MOST_VECTOR_BYTES = 4 << 30
 
 
 @register
 @dataclass(frozen=True, eq=False)
 class NeighbourJudge:
-    """Points are near by their features.
+    """Points are compared by their features.
 
     votes of class c = Σ s_i^power [c is a label of i] / Σ s_i^power over the ``count`` points nearest to the query.
 
-    s is the cosine of the two as ``points`` sees them, 0 where it is below.
+    s_i is the cosine of point i and the query as ``points`` computes it; negative cosines count as 0.
     """
 
     name: ClassVar[str] = "neighbours"
@@ -49,7 +49,7 @@ class NeighbourJudge:
     is_default: ClassVar[bool] = False
     default_variant: ClassVar[Variant] = None
     kind: ClassVar[str] = "sparse"
-    """As ``JudgeSizes.neighbour_kinds`` calls it."""
+    """Its name in ``JudgeSizes.neighbour_kinds``."""
 
     points: Points
     labels: SparseRows
@@ -63,19 +63,19 @@ class NeighbourJudge:
         rows = checked_rows(self.labels, num_features=self.num_classes)
         if not 0 < len(self.points) == len(rows):
             given = f"{len(self.points)} points and labels of {len(rows)}"
-            raise ValueError(f"{given}; wanted labels for each point, and some points")
+            raise ValueError(f"{given}; wanted labels for each point, and at least one point")
         object.__setattr__(self, "labels", SparseRows(rows.offsets, rows.indices, None))
         if not 1 <= self.count < 2**31:
-            raise ValueError(f"{self.count} neighbours vote; wanted 1 to 2^31 - 1")
+            raise ValueError(f"the count of neighbours is {self.count}; wanted 1 to 2^31 - 1")
         if not 0 < self.power <= _HIGHEST_POWER:
             raise ValueError(f"the power of neighbours is {self.power!r}; wanted above 0, at most {_HIGHEST_POWER:g}")
 
     @classmethod
     def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
-        """Forms by how much the nearest points count more than others."""
+        """A variant is a power: the higher it is, the more the nearest points count."""
         sizes, powers = training.sizes, {f"power {power:g}": power for power in _POWERS}
         wanted = powers if chosen is None else {v: power for v, power in powers.items() if v == chosen}
-        # What was chosen on somewhat fewer points is not given up for the sake of a few more.
+        # A judge chosen in a rehearsal stays, even if all points are too many to try it.
         may_vote = chosen is not None or cls._may_vote(training)
         if not sizes.neighbours or cls.kind not in sizes.neighbour_kinds or not wanted or not may_vote:
             return {}
@@ -83,15 +83,15 @@ class NeighbourJudge:
         return {v: cls(points, training.labels, sizes.neighbours, power, num_classes) for v, power in wanted.items()}
 
     @classmethod
-    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        return {variant: judge.scores(candidates) for variant, judge in forms.items()}
+    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
+        return {variant: judge.scores(candidates) for variant, judge in variants.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
-        """Votes in [0, 1]; 0 where the id is below 0, an empty place."""
+        """Votes in [0, 1]; 0 in empty places, where the id is below 0."""
         return self.votes_of(*self.nearest(candidates.encoded), candidates.ids_NS)
 
     def nearest(self, encoded: Encoded) -> tuple[Float32, NDArray[np.int64]]:
-        """Cosines and numbers [N, n] of the training points nearest to each query, which are looked up once."""
+        """Cosines and row numbers [N, n] of the training points nearest to each query; computed once and cached."""
         lookup = (self.points, self.count)
         if lookup not in encoded.lookups:
             encoded.lookups[lookup] = self.points.nearest(encoded.sparse_queries, encoded.vectors_ND, self.count)
@@ -99,9 +99,9 @@ class NeighbourJudge:
         return nearest
 
     def suggest(self, encoded: Encoded, count: int) -> Int64:
-        """The ids [N, n] of the classes with the most votes, n = min(count, K); -1 where no further one has any.
+        """The ids [N, n] of the classes with the most votes, n = min(count, K); -1 if no further class has any.
 
-        They do not depend on the power, so that all forms suggest the same.
+        They do not depend on the power, so all variants suggest the same classes.
         """
         cosines_Nn, points_Nn = self.nearest(encoded)
         rows_V, ids_V, votes_V = self._votes(cosines_Nn, points_Nn, _POWER_OF_SUGGESTIONS)
@@ -123,7 +123,7 @@ class NeighbourJudge:
         return replace(self, points=self.points.on(device))
 
     def votes_of(self, cosines_Nn: Float32, points_Nn: NDArray[np.int64], ids_NS: NDArray[Any]) -> Float32:
-        """[N, S] votes of these neighbours for classes."""
+        """Votes [N, S] of these neighbours for classes."""
         rows_V, ids_V, votes_V = self._votes(cosines_Nn, points_Nn, self.power)
         if not len(votes_V):
             return np.zeros(ids_NS.shape, np.float32)
@@ -131,21 +131,21 @@ class NeighbourJudge:
         ids_NS = np.asarray(ids_NS, np.int64)
         wanted_NS = np.arange(len(ids_NS))[:, None] * self.num_classes + ids_NS
         found_NS = np.searchsorted(keys_V, wanted_NS).clip(max=len(keys_V) - 1)
-        # A class that was added later has an id beyond those that points can have as label.
+        # Ids of added classes are larger than those of all labels.
         is_voted_NS = (keys_V[found_NS] == wanted_NS) & (ids_NS >= 0) & (ids_NS < self.num_classes)
         return np.where(is_voted_NS, votes_V[found_NS], 0.0).astype(np.float32)
 
     def _votes(
         self, cosines_Nn: Float32, points_Nn: NDArray[np.int64], power: float
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Query, class and votes [V] of all pairs that have any, by query and class."""
+        """Query, class and votes [V] of all pairs with votes, sorted by query and class."""
         shares_Nn = np.maximum(cosines_Nn, 0.0).astype(np.float64) ** power
         shares_Nn /= np.maximum(shares_Nn.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         offsets, positions_E = gather_rows(self.labels.offsets, points_Nn.ravel())
         counts = np.diff(offsets)
         rows_E = np.repeat(np.repeat(np.arange(len(points_Nn)), points_Nn.shape[1]), counts)
         keys_E = rows_E * self.num_classes + self.labels.indices[positions_E]
-        # A label of several neighbours has all of their shares.
+        # A label of several neighbours gets the sum of their shares.
         keys_V, places_E = np.unique(keys_E, return_inverse=True)
         votes_V = np.bincount(places_E, np.repeat(shares_Nn.ravel(), counts), minlength=len(keys_V))
         rows_V, ids_V = np.divmod(keys_V, self.num_classes)
@@ -184,16 +184,16 @@ class NeighbourJudge:
         if self.num_classes > shape.num_classes:
             raise ValueError(f"{self.name} have {self.num_classes} classes; wanted {shape.num_classes} at most")
 
-    # What depends on the kind of points.
+    # These members depend on the kind of points.
 
     @classmethod
     def _may_vote(cls, training: Training) -> bool:
-        """Whether points of this kind are there, and not too many."""
+        """Whether there are points of this kind, and not too many."""
         return True
 
     @classmethod
     def _points_of(cls, training: Training) -> Points:
-        training.message("training points by their features, for neighbours that vote")
+        training.message("indexing the training points by features, for neighbour votes")
         return SparsePoints.of(training.queries, num_features=training.model.shape.num_features)
 
     @classmethod
@@ -201,7 +201,7 @@ class NeighbourJudge:
         return SparsePoints.from_tensors(tensors)
 
     def _widths(self, shape: ModelShape) -> tuple[int, int]:
-        """That of the points, and that of the model."""
+        """The width of the points, and the width that the model has."""
         assert isinstance(self.points, SparsePoints)
         return self.points.num_features, shape.num_features
 
@@ -209,7 +209,7 @@ class NeighbourJudge:
 @register
 @dataclass(frozen=True, eq=False)
 class VectorNeighbourJudge(NeighbourJudge):
-    """The same with points that are near by their vectors."""
+    """The same with points compared by their vectors."""
 
     name: ClassVar[str] = "vector_neighbours"
     kind: ClassVar[str] = "dense"
@@ -224,7 +224,7 @@ class VectorNeighbourJudge(NeighbourJudge):
     def _points_of(cls, training: Training) -> Points:
         model = training.model
         width = model.shape.dim // model.shape.heads
-        training.message("training points by their vectors, for neighbours that vote")
+        training.message("encoding the training points, for neighbour votes")
         vectors_PW = torch.empty(len(training.queries), width, dtype=torch.bfloat16, device=model.device)
         for block in training.blocks("vectors of training points"):
             vectors_PW[block] = first_head(training.encode(block), width).to(torch.bfloat16)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from owlmine.data.store import Store
 from owlmine.dense.retriever import Retriever
 from owlmine.errors import DataError, OwlmineError
 from owlmine.index.approximate import ApproximateIndex
+from owlmine.index.exact import ByteTable
 from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
 from owlmine.rank.candidates import Encoded
 from owlmine.rank.queries import (
@@ -32,6 +34,7 @@ from owlmine.rank.queries import (
     checked_features,
     checked_k,
     described,
+    knows,
 )
 from owlmine.rank.ranker import Ranker
 from owlmine.rank.record import Record
@@ -40,6 +43,8 @@ from owlmine.rank.words import ClassWords, FeatureWords
 Features = SparseRows | NDArray[np.float32]
 """Queries as the model's features: the result of ``prepare``, or the queries of a store."""
 
+# Up to so many queries are searched by way of bytes.
+_FEW_QUERIES = 16
 # Queries encoded and scored at once; fewer if a query is as wide as all features (the linear model).
 _BLOCK_ROWS = 1024
 _BLOCK_NUMBERS = 1 << 26
@@ -135,7 +140,8 @@ class Predictor:
 
     def predict_batch(self, queries: Any, k: int = 5, *, tail: float = 0.0) -> Predictions:
         """The same as arrays, without an object for each answer."""
-        return self.answer(self.prepare(queries), k, lift=Lift(tail))
+        features = self.prepare(queries)
+        return _without_unknown(self.answer(features, k, lift=Lift(tail)), knows(features))
 
     def answer(
         self, features: Features, k: int, *, among: Int64 | None = None, lift: Lift | None = None
@@ -202,12 +208,19 @@ class Predictor:
 
     def _ranked(self, encoded: Encoded, k: int, among: Int64 | None, first_row: int) -> tuple[Float32, Int64]:
         """The best ``k`` of the candidates, in order."""
-        candidates = self.ranker.candidates(self.dense, encoded, k, among=among, index=self.index)
+        finder = self.index or (self._byte_table if len(encoded) <= _FEW_QUERIES else None)
+        candidates = self.ranker.candidates(self.dense, encoded, k, among=among, index=finder)
         check_scores(candidates.dense_NS, first_row, filled_NS=candidates.ids_NS >= 0)
         scores, ids = self.ranker.order(candidates)
         check_scores(scores, first_row, filled_NS=ids >= 0)
         # Empty places may only follow the first ``k``.
         return scores[:, :k], ids[:, :k]
+
+    @cached_property
+    def _byte_table(self) -> ByteTable | None:
+        """For exact search of a few queries, which would wait for a whole table of floats to come from memory."""
+        table_KD = self.dense.classes.weight
+        return ByteTable(table_KD) if ByteTable.suits(table_KD) else None
 
     def _blocks(self, num_rows: int) -> Iterator[slice]:
         size = _BLOCK_ROWS
@@ -305,6 +318,16 @@ def _cut(predictions: Predictions, k: int) -> Predictions:
         predictions.ids_Nk[:, :k],
         predictions.scores_Nk[:, :k],
         None if probabilities_Nk is None else probabilities_Nk[:, :k],
+    )
+
+
+def _without_unknown(predictions: Predictions, known_N: NDArray[np.bool_]) -> Predictions:
+    """Empty places for queries without any known feature: all their scores are 0, and any order would be arbitrary."""
+    known_N1, chances_Nk = known_N[:, None], predictions.probabilities_Nk
+    return Predictions(
+        np.where(known_N1, predictions.ids_Nk, -1),
+        np.where(known_N1, predictions.scores_Nk, np.float32(-np.inf)),
+        None if chances_Nk is None else np.where(known_N1, chances_Nk, np.float32(0)),
     )
 
 

@@ -102,6 +102,11 @@ def checked_classes(among: Any, num_classes: int) -> Int64:
     return np.unique(ids).astype(np.int64)
 
 
+def knows(features: SparseRows | NDArray[Any]) -> NDArray[np.bool_]:
+    """[N] whether the model knows any feature of a query. It always does of a dense vector."""
+    return features.counts > 0 if isinstance(features, SparseRows) else np.ones(len(features), np.bool_)
+
+
 def check_scores(scores_NS: NDArray[Any], first_row: int, *, filled_NS: NDArray[np.bool_] | None = None) -> None:
     """Checks scores: finite numbers in the model and in a query may still overflow in their product."""
     good_NS = np.isfinite(scores_NS)

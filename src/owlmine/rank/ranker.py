@@ -1,4 +1,4 @@
-"""The ranker: what is fitted on validation points and served to everybody. It adds up the scores and orders by them.
+"""The ranker: the same object is fitted on validation points and served. It sums the scores and orders by them.
 
 Shapes: N queries, S places of a list of candidates, K classes.
 """
@@ -15,13 +15,12 @@ from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64
 from owlmine.dense.retriever import Retriever
-from owlmine.index.approximate import ApproximateIndex
-from owlmine.rank.candidates import Candidates, Encoded, Suggests, find_candidates
+from owlmine.rank.candidates import Candidates, Encoded, Finder, Suggests, find_candidates
 from owlmine.rank.judge import JUDGES, Judge
 from owlmine.rank.mix import Mix
 from owlmine.rank.points import as_arrays, as_tensors
 
-# Fields of the ranker that are tensors of their own, with a number for each class.
+# Fields of the ranker that are stored as tensors, with a number for each class.
 _OF_CLASSES = {"dense_weights": "dense_weights_K", "offsets": "offsets_K"}
 _RECORD = ("shortlist", "num_trained", "mix", "judges")
 
@@ -33,26 +32,26 @@ class Ranker:
     judges: Mapping[str, Judge] = field(default_factory=dict)
     mix: Mix = field(default_factory=Mix)
     shortlist: int = 0
-    """Best classes of the dense model that are judged, at least."""
+    """How many of the dense model's best classes are judged, at least."""
     num_trained: int | None = None
-    """Classes that training knew, where others were added behind them."""
+    """The number of trained classes, if others were appended."""
     dense_weights_K: Float32 | None = None
-    """How many times the dense score of a class counts, where classes were added: added ones have long vectors, so as
-    to be listed, and are then judged by less."""
+    """Factors of the dense scores, if classes were added. Added classes have long vectors, so that they are listed; the
+    factor then reduces their scores."""
     offsets_K: Float32 | None = None
-    """What is added to the score of a class, where classes were added: most judges know nothing of added ones, which
-    get what judges add to known classes on average."""
+    """Offsets of the scores, if classes were added. Most judges know nothing about added classes, so these get what
+    judges add to known classes on average."""
 
     def __post_init__(self) -> None:
         if set(self.judges) != set(self.mix.weights):
-            raise ValueError(f"judges {sorted(self.judges)} and weights of {sorted(self.mix.weights)}")
+            raise ValueError(f"judges {sorted(self.judges)} and weights of {sorted(self.mix.weights)}; wanted the same")
         if self.shortlist < (1 if self.judges else 0):
             raise ValueError(f"the shortlist is {self.shortlist!r}; wanted 1 or more with judges, 0 or more without")
         if self.num_trained is not None and self.num_trained < 1:
-            raise ValueError(f"{self.num_trained!r} classes were trained; wanted 1 or more")
+            raise ValueError(f"num_trained is {self.num_trained!r}; wanted 1 or more")
         weights_K, offsets_K = self.dense_weights_K, self.offsets_K
         if weights_K is not None and not (np.isfinite(weights_K) & (weights_K > 0)).all():
-            raise ValueError("a dense weight is no number above 0")
+            raise ValueError("a dense weight is not a finite number above 0")
         if offsets_K is not None and not np.isfinite(offsets_K).all():
             raise ValueError("an offset is not finite")
 
@@ -63,9 +62,9 @@ class Ranker:
         k: int,
         *,
         among: Int64 | None = None,
-        index: ApproximateIndex | None = None,
+        index: Finder | None = None,
     ) -> Candidates:
-        """The lists that are judged where the best ``k`` are wanted, of all classes or ``among`` some."""
+        """The lists to judge for the best ``k`` classes, of all or ``among`` some."""
         available = model.shape.num_classes if among is None else len(among)
         return find_candidates(
             model,
@@ -83,7 +82,7 @@ class Ranker:
         return tuple(judge for judge in self.judges.values() if isinstance(judge, Suggests))
 
     def scores(self, candidates: Candidates) -> Float32:
-        """[N, S] final scores; -inf in empty places, and no finite number where float32 cannot hold it."""
+        """Final scores [N, S]; -inf in empty places, and not finite where float32 overflows."""
         dense_NS = candidates.dense_NS
         counted = (name for name, weight in self.mix.weights.items() if weight)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -102,7 +101,7 @@ class Ranker:
         return np.take_along_axis(scores_NS, order_NS, axis=1), np.take_along_axis(ids_NS, order_NS, axis=1)
 
     def on(self, device: torch.device) -> Ranker:
-        """For query vectors that lie there."""
+        """On that device."""
         return replace(self, judges={name: judge.on(device) for name, judge in self.judges.items()})
 
     def tensors(self) -> dict[str, Tensor]:
@@ -113,7 +112,7 @@ class Ranker:
         return tensors | as_tensors({name: array for name, array in of_classes.items() if array is not None})
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``tensors`` does not tell."""
+        """Everything that ``tensors`` does not contain."""
         return {
             "shortlist": self.shortlist,
             "num_trained": self.num_trained,
@@ -123,9 +122,9 @@ class Ranker:
 
     @classmethod
     def load(cls, record: Mapping[str, Any], tensors: Mapping[str, Tensor], model: Retriever) -> Ranker:
-        """Back from ``to_dict()`` and ``tensors()``; ValueError where they do not fit each other, or the model."""
+        """The inverse of ``to_dict`` and ``tensors``. Raises ValueError if they do not fit each other or the model."""
         if not isinstance(record, Mapping) or set(record) != set(_RECORD):
-            raise ValueError(f"the ranker holds {record!r}; wanted {', '.join(_RECORD)}")
+            raise ValueError(f"the ranker has {record!r}; wanted {', '.join(_RECORD)}")
         if not isinstance(record["judges"], Mapping):
             raise ValueError(f"judges are {record['judges']!r}; wanted settings by judge")
         for name in ("shortlist", "num_trained"):
@@ -133,7 +132,7 @@ class Ranker:
         judges = {name: _load_judge(name, settings, tensors, model) for name, settings in record["judges"].items()}
         prefixes = tuple(f"{name}." for name in judges)
         if extra := sorted(name for name in tensors if name not in _OF_CLASSES and not name.startswith(prefixes)):
-            raise ValueError(f"there are tensors {', '.join(extra)}; wanted those of {', '.join(judges) or 'no judge'}")
+            raise ValueError(f"unknown tensors {', '.join(extra)}; wanted those of {', '.join(judges) or 'no judge'}")
         arrays = {
             field: _load_numbers(name, tensors[name], model.shape.num_classes)
             for name, field in _OF_CLASSES.items()
@@ -143,9 +142,9 @@ class Ranker:
 
 
 def _load_judge(name: Any, settings: Any, tensors: Mapping[str, Tensor], model: Retriever) -> Judge:
-    """On the device of the model."""
+    """A judge from its settings and tensors, on the device of the model."""
     if name not in JUDGES:
-        raise ValueError(f"there is a judge {name!r}; wanted some of {', '.join(JUDGES)}")
+        raise ValueError(f"unknown judge {name!r}; wanted some of {', '.join(JUDGES)}")
     own = {part.removeprefix(f"{name}."): tensor for part, tensor in tensors.items() if part.startswith(f"{name}.")}
     return JUDGES[name].load(settings, own, model.shape).on(model.device)
 
@@ -153,7 +152,7 @@ def _load_judge(name: Any, settings: Any, tensors: Mapping[str, Tensor], model: 
 def _load_numbers(name: str, tensor: Tensor, num_classes: int) -> Float32:
     array = as_arrays({name: tensor}, {name: torch.float32})[name]
     if len(array) != num_classes:
-        raise ValueError(f"{name} are {len(array)} numbers; wanted one for each of {num_classes} classes")
+        raise ValueError(f"{name} has {len(array)} numbers; wanted one for each of {num_classes} classes")
     return array
 
 

@@ -51,8 +51,8 @@ class RarityJudge:
         return {None: cls(rarities(training.classes))}
 
     @classmethod
-    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        return {variant: judge.scores(candidates) for variant, judge in forms.items()}
+    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
+        return {variant: judge.scores(candidates) for variant, judge in variants.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
         return self.offsets_K[candidates.lookup_ids]

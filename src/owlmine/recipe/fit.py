@@ -1,16 +1,17 @@
-"""The recipe: from a dataset to a model that can be asked, in memory.
+"""The recipe: from a dataset to a model that answers queries, in memory.
 
-    members  several dense models, each from a seed of its own
-    joined   one model whose score is the mean of theirs
-    index    finds its best classes without looking at all, where there are very many
-    candidates, judges   what ranks the best classes of a query, learned from what the dense model confuses
-    mix      how much each judge counts, fitted on validation points
-    probabilities   what scores mean, fitted on validation points
+    members         several dense models, each with a seed of its own
+    joined          one model whose score is the mean of theirs
+    index           finds its best classes without scoring all, if there are very many
+    candidates      the best classes of a query, and classes that judges suggest
+    judges          score candidates; they learn from the classes that the dense model confuses
+    mix             how much each judge counts, fitted on validation points
+    probabilities   a map from scores to probabilities, fitted on validation points
 
-Where validation points are few, a rehearsal comes first: the same on fewer training points, to choose and to calibrate
-on those that were left out. Then everything is learned once more from all points.
+If validation points are few, a rehearsal comes first: the same on fewer training points, with mix and probabilities
+fitted on the held-out points. Then everything else is trained again, on all points.
 
-``Surroundings`` is what a long run adds: stages that are kept and found again. The one here keeps nothing.
+A long run adds ``Surroundings`` that save stages and find them again. The class here saves nothing.
 """
 
 from __future__ import annotations
@@ -56,24 +57,24 @@ from owlmine.recipe.plan import Facts, Plan, resolve
 
 
 class Surroundings:
-    """What is around a fit: who sees it, where it may be stopped, what is kept. This one keeps nothing."""
+    """The surroundings of a fit: progress, stopping, saved stages. This class saves nothing."""
 
     def __init__(self, reporter: Reporter | None = None) -> None:
         self.reporter = reporter or SilentReporter()
 
     def check(self, where: str) -> None:
-        """May raise to stop; called where nothing would be lost."""
+        """Called where stopping loses nothing; may raise to stop."""
 
     def watch(self, stage: str, number: int) -> Watch:
-        """Around the training of one model. ``stage``: ``rehearsal`` or nothing."""
+        """Watches the training of one model. ``stage``: ``rehearsal`` or empty."""
         return Watch(self.reporter)
 
     def recall(self, stage: str) -> dict[str, Any] | None:
-        """What ``remember`` kept of a stage that has ended."""
+        """The outcome that ``remember`` saved for a finished stage."""
         return None
 
     def remember(self, stage: str, outcome: dict[str, Any]) -> None:
-        """Keeps the outcome of a stage, as JSON has it."""
+        """Saves the outcome of a stage, which is plain JSON."""
 
 
 def fit(
@@ -83,7 +84,7 @@ def fit(
     name: str = "data in memory",
     surroundings: Surroundings | None = None,
 ) -> Predictor:
-    """Trains a model on a dataset. Raises OwlmineError where options and data do not fit each other.
+    """Trains a model on a dataset. Raises OwlmineError if options and data do not fit each other.
 
     ``name``: of the data, for the record.
     """
@@ -93,12 +94,12 @@ def fit(
 
 
 def plan_for(data: Dataset, options: TrainOptions, *, name: str) -> Plan:
-    """The plan of these options for this data on this machine. Raises OwlmineError where there is none."""
+    """The plan of these options for this data on this machine. Raises OwlmineError if there is none."""
     require_workable_values(data, name=name)
     facts = Facts.of(data, choose_device(options.run.device))
     try:
         plan = resolve(options, facts)
-        # Fails where nothing would be left to learn from.
+        # Fails if nothing is left to learn from.
         held_out = ValidationPart(data, share=plan.rehearsal or plan.validation, block=plan.validation_block)
         Batches(data["train"], batch_size=1, seed=0, rows=held_out.train_rows)
     except ValueError as error:
@@ -108,7 +109,7 @@ def plan_for(data: Dataset, options: TrainOptions, *, name: str) -> Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """What validation points have settled."""
+    """What was fitted on validation points."""
 
     mix: Mix
     figures: dict[str, float]
@@ -144,26 +145,26 @@ class Fit:
             predictor, choice = self._fit(self._plan)
         else:
             choice = self._rehearse(self._plan.rehearsal)
-            self._say("and now from all of them")
+            self._say("now training on all points")
             predictor, _ = self._fit(self._plan.holding_out(0.0), mix=choice.mix)
         return replace(predictor, record=self._record(choice))
 
     def _rehearse(self, share: float) -> Choice:
-        """What is chosen is chosen on points that a first fit leaves out."""
+        """A first fit, for the mix and probabilities of the held-out points."""
         if (outcome := self._around.recall("rehearsal")) is not None:
             return Choice.from_dict(outcome)
-        self._say(f"a rehearsal, which leaves out {share:.0%} of the training points to choose on")
+        self._say(f"a rehearsal, with {share:.0%} of the training points held out")
         choice = self._fit(self._plan.holding_out(share), stage="rehearsal")[1]
         self._around.remember("rehearsal", choice.to_dict())
         return choice
 
     def _fit(self, plan: Plan, *, stage: str = "", mix: Mix | None = None) -> tuple[Predictor, Choice]:
-        """Members, joined, index, judges, mix, probabilities. ``mix`` where it is chosen already."""
+        """Members, joined, index, judges, mix, probabilities. ``mix``: if it is already chosen."""
         held_out = ValidationPart(self._data, share=plan.validation, block=plan.validation_block)
         members = [self._train_member(plan, number, stage, held_out) for number in range(plan.heads)]
         history = _history(members, marks_best=plan.model.patience > 0 and len(held_out) > 0)
         model = members[0].model if len(members) == 1 else join_models([member.model for member in members])
-        del members  # which take as much memory as the joined model
+        del members  # they take as much memory as the joined model
         index = self._index(model) if plan.index else None
         ranker = self._fit_ranker(model, index, plan, held_out, mix) if plan.judges.shortlist else Ranker()
         ranker = ranker.on(model.device)
@@ -216,19 +217,19 @@ class Fit:
             return self._choose_ranker(training, held_out)
         if mix is None:
             mix = default_mix()
-            self._say(f"{mix}: the usual mix, as there are no validation points to choose by")
-        forms = {name: JUDGES[name].fit(training, variant) for name, variant in mix.variants.items()}
-        return _ranker(forms, mix, plan.judges.shortlist)
+            self._say(f"{mix}: default weights, because there are no validation points")
+        judges = {name: JUDGES[name].fit(training, variant) for name, variant in mix.variants.items()}
+        return _ranker(judges, mix, plan.judges.shortlist)
 
     def _choose_ranker(self, training: Training, held_out: ValidationPart) -> Ranker:
-        """Every form of every judge is tried on the validation points."""
+        """Tries every variant of every judge on the validation points."""
         judges = {name: judge.fit(training, None) for name, judge in JUDGES.items()}
-        judges = {name: forms for name, forms in judges.items() if forms}
+        judges = {name: variants for name, variants in judges.items() if variants}
         encoded = [(Encoded.of(training.model, batch.queries), batch.labels) for batch in held_out.batches()]
 
         def gather(names: Collection[str]) -> Evidence:
-            some = {name: forms for name, forms in judges.items() if name in names}
-            usual = {name: next(iter(forms)) for name, forms in some.items()}
+            some = {name: variants for name, variants in judges.items() if name in names}
+            usual = {name: next(iter(variants)) for name, variants in some.items()}
             every = Ranker(
                 {name: some[name][variant] for name, variant in usual.items()},
                 Mix(dict.fromkeys(usual, 0.0), usual),
@@ -276,8 +277,8 @@ class Fit:
 
 
 def _ranker(judges: Mapping[str, Mapping[Variant, Judge]], mix: Mix, shortlist: int) -> Ranker:
-    """Of the forms that the mix names. A judge that finds nothing in the data, such as names without words, is left
-    out."""
+    """The ranker with the variants that the mix names. A judge that finds nothing in the data, such as names without
+    words, is left out."""
     chosen: dict[str, Judge] = {}
     for name, variant in mix.variants.items():
         if variant in judges[name]:
@@ -287,7 +288,7 @@ def _ranker(judges: Mapping[str, Mapping[Variant, Judge]], mix: Mix, shortlist: 
 
 
 def _history(members: Sequence[DenseFit], *, marks_best: bool) -> list[dict[str, Any]]:
-    """A line per epoch and model. ``marks_best``: the line of the epoch whose weights a model has says so."""
+    """A line per epoch and model. ``marks_best``: mark the epoch whose weights a model has."""
     return [
         {"model": number, **line} | ({"best": True} if marks_best and line == member.best else {})
         for number, member in enumerate(members, 1)
@@ -296,7 +297,7 @@ def _history(members: Sequence[DenseFit], *, marks_best: bool) -> list[dict[str,
 
 
 def known_constants(data_name: str) -> PropensityConstants:
-    """The constants of a dataset of that name; a store or folder may be called NAME or NAME.store."""
+    """The constants of the dataset with this name; a store or folder may be called NAME or NAME.store."""
     usual = PropensityConstants()
     for spelling in (data_name, data_name.rpartition(".")[0]):
         if (constants := propensity_constants(spelling)) != usual:

@@ -1,4 +1,4 @@
-"""The plan: every size of a training, chosen from the options and the facts. The only place with tables of sizes."""
+"""The plan: every size of a training run, chosen from options and facts. The only place with tables of sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True)
 class Facts:
-    """What sizes depend on besides the options."""
+    """What sizes depend on, besides the options."""
 
     num_points: int
     num_classes: int
@@ -33,7 +33,7 @@ class Facts:
     """Whether there is a dev split to validate on."""
     on_gpu: bool
     has_faiss: bool = False
-    """Whether there can be an index."""
+    """Whether faiss is installed, which an index needs."""
 
     @classmethod
     def of(cls, data: Dataset, device: torch.device) -> Facts:
@@ -49,38 +49,38 @@ class Facts:
 
     @property
     def is_small_table(self) -> bool:
-        """Whether there are few points of dense columns, for which sizes of their own are better."""
+        """Whether there are few points with dense queries, which need different sizes."""
         return self.dense and self.num_points <= FEW_POINTS
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What ``fit`` does. Nothing is open, and nothing is guessed back from these numbers."""
+    """What ``fit`` does: every size is fixed, and nothing is inferred from these numbers."""
 
     heads: int
     """Models in the ensemble."""
     model: DenseSettings
-    """Of each of them, but for its seed."""
+    """The settings of each model, except for its seed."""
     judges: JudgeSizes
     validation: float
     validation_block: int
     index: bool
     """Whether an approximate index finds the best classes."""
     rehearsal: float
-    """Share of the training points that a first fit leaves out to choose by, before the model learns from all of them;
-    0: no rehearsal."""
+    """Share of the training points held out in a first fit, before the model is trained on all points; 0: no
+    rehearsal."""
 
     @property
     def is_single(self) -> bool:
-        """Whether one dense model is trained, once, and nothing else."""
+        """Whether training is one dense model, trained once, and nothing else."""
         return self.heads == 1 and not self.judges.shortlist and not self.rehearsal
 
     def member(self, number: int) -> DenseSettings:
-        """Each model has a seed of its own, which no model of a run with another seed has."""
+        """The settings of one model. Its seed is unique in the run, and among runs with other seeds."""
         return replace(self.model, seed=(self.model.seed * self.heads + number) % 2**32)
 
     def shape(self, facts: Facts) -> ModelShape:
-        """Of each model."""
+        """The shape of each model."""
         return ModelShape(
             num_features=facts.num_features,
             num_classes=facts.num_classes,
@@ -91,50 +91,50 @@ class Plan:
         )
 
     def holding_out(self, share: float) -> Plan:
-        """The same with this share of the training points held out."""
+        """The same plan with this share of the training points held out."""
         return replace(self, validation=share, rehearsal=0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The plan as JSON."""
         plan = asdict(self)
         plan["judges"] = {n: list(v) if isinstance(v, tuple) else v for n, v in plan["judges"].items()}
         return plan
 
 
-# With few points of dense columns an ordinary run has too few steps. Smaller batches and more visits give it enough of
-# them, and few classes need a smaller dimension. Measured on tables of 100 to 2,000 points. Sparse points have no use
-# for it: of 300 to 2,000 texts of the sample, a single model had a P@1 lower by 2 to 5, and an ensemble with judges had
-# the same P@1 in two to seven times the time.
+# With few dense queries, an ordinary run has too few steps. Smaller batches and more epochs give it enough, and few
+# classes need a smaller dimension. Measured on tables of 100 to 2,000 points. Sparse queries do not benefit: on 300 to
+# 2,000 texts of the sample, P@1 of a single model was lower by 2 to 5, and an ensemble with judges had the same P@1 in
+# two to seven times the time.
 FEW_POINTS = 2_000
 BATCH, LEAST_BATCH, LEAST_STEPS_PER_EPOCH, LEAST_STEPS = 256, 32, 16, 300
 LEAST_DIM = 64
-# Training points up to which an ensemble has so many models, on a GPU and on a CPU: few points leave more to chance,
-# which averaging removes, and take less time.
+# The number of models in an ensemble up to so many training points, on a GPU and on a CPU. Few points leave more to
+# chance, which averaging removes, and take less time.
 HEADS_ON_GPU = ((25_000, 8), (60_000, 8), (200_000, 5), (math.inf, 3))
 HEADS_ON_CPU = ((25_000, 5), (60_000, 3), (200_000, 1), (math.inf, 1))
-# A dense model that judges stand behind may be small, which a CPU has the time for; more points need fewer visits.
+# With judges, the dense model may be small, which suits a CPU; more points need fewer epochs.
 DIM, DIM_ON_CPU = 512, 128
 EPOCHS, EPOCHS_ON_CPU = 15.0, ((60_000, 8.0), (math.inf, 5.0))
-# Below so many classes exact search is as fast in batches.
+# With fewer classes, exact search is as fast in batches.
 INDEX_FROM = 100_000
 SHORTLIST = 50
 NEIGHBOURS = 30
-# Costs of the linear classifiers to choose from, where they have at most so many pairs to learn from.
+# Costs of the linear classifiers to choose from, with at most so many pairs to learn from.
 COSTS = (0.1, 0.3, 1.0, 3.0)
 PAIRS_ON_GPU, PAIRS_ON_CPU = 10_000_000, 1_000_000
-# The hardest of nearly all classes is often one that is relevant and was not marked: a pool of an eighth does better.
-# What a pool costs on two cores grows with it, and what it brings flattens out. On a GPU a batch shares 2^15 classes
-# with the one that each point leaves out, so that tiles are full: one more costs up to 16 % of a step.
+# The hardest of nearly all classes is often relevant but not labelled: a pool of an eighth of the classes does better.
+# On two cores, the cost of a pool grows with its size, while the gain flattens out. On a GPU, a batch shares 2^15
+# classes, with the one that each point leaves out, so that tiles are full: one more costs up to 16 % of a step.
 POOL_SHARE, LEAST_POOL, POOL_ON_CPU, POOL_ON_GPU = 8, 256, 4_096, 32_767
-# So many validation points settle the mix. A rehearsal takes them where --validation gives fewer than half of them,
-# from a fifth of train at most.
+# This many validation points are enough to fit the mix. If --validation gives fewer than half of them, a rehearsal
+# holds them out, but at most a fifth of train.
 ENOUGH_POINTS = 1_000
 MOST_OF_TRAIN = 0.2
 
 
 @dataclass(frozen=True)
 class LossNumbers:
-    """What suits a loss: its gradients, and with them its best rates, differ from another's by orders of magnitude."""
+    """Defaults for a loss. Gradients, and with them the best rates, differ between losses by orders of magnitude."""
 
     top: int
     scale: float
@@ -144,9 +144,9 @@ class LossNumbers:
 
 
 _HINGE = LossNumbers(top=1, scale=1.0, class_rate=0.1, feature_rate=10.0, map_rate=0.001)
-# Scores lie in [-1, 1]: without a scale the probability of a positive among many could never come near 1.
+# Scores lie in [-1, 1]: without a scale, the probability of a positive among many classes could not come near 1.
 _SOFTMAX = LossNumbers(top=1, scale=20.0, class_rate=0.03, feature_rate=3.0, map_rate=0.0003)
-# Class vectors that hardly move, and an encoder that learns to meet them.
+# Class vectors hardly move, and the encoder learns to match them.
 _WHOLE_POOL = LossNumbers(top=1, scale=1.0, class_rate=0.001, feature_rate=3.0, map_rate=0.003)
 
 LOSS_NUMBERS = {
@@ -157,13 +157,13 @@ LOSS_NUMBERS = {
     "negative-sampling-bowl": _WHOLE_POOL,
     "negative-sampling-powl": _WHOLE_POOL,
 }
-"""Losses that were searched on their own. All others take the numbers of ``bowl``, the paper's."""
+"""Losses with a search of their own. All others use the numbers of ``bowl``, the paper's."""
 
 
 def resolve(options: TrainOptions, facts: Facts) -> Plan:
-    """What the options ask for, and where they leave it open what suits the data and the device.
+    """The sizes that the options give, and defaults for this data and device for all others.
 
-    Raises ValueError where they cannot be had.
+    Raises ValueError if the options are impossible.
     """
     model, run = options.model, options.run
     best = model.recipe == "best"
@@ -171,7 +171,7 @@ def resolve(options: TrainOptions, facts: Facts) -> Plan:
     heads = model.heads or (
         _by_size(facts.num_points, _heads_table(facts)) if best and model.kind == "embedding" else 1
     )
-    # Where no judge makes up for less, the sizes are those of a single model.
+    # Without judges to make up for less, the sizes are those of a single model.
     small = best and not facts.on_gpu and not facts.dense and model.kind == "embedding"
     settings = _dense_settings(
         options,
@@ -194,11 +194,11 @@ def resolve(options: TrainOptions, facts: Facts) -> Plan:
 
 
 def _dense_settings(options: TrainOptions, facts: Facts, *, dim: int, epochs: float) -> DenseSettings:
-    """``dim`` and ``epochs``: where nothing else is asked for, and the data is no small table."""
+    """``dim`` and ``epochs``: defaults, unless the data is a small table."""
     loss, steps, run = options.loss, options.steps, options.run
     numbers, batch_size = LOSS_NUMBERS.get(loss.loss, _HINGE), steps.batch_size or _batch_size(facts)
     if facts.is_small_table:
-        # Gradients are sums over a batch, and every point adds to the maps and to every feature.
+        # Gradients are sums over a batch, and every point contributes to the maps and to every feature.
         points_in_batch = min(batch_size, facts.num_points)
         numbers = replace(
             numbers,
@@ -213,7 +213,7 @@ def _dense_settings(options: TrainOptions, facts: Facts, *, dim: int, epochs: fl
         dim=options.model.dim or dim,
         depth=options.model.depth,
         loss=loss.loss,
-        # What suits the loss may be more than few classes can give; a number that somebody chose may not.
+        # A default is cut to the size of the pool; a number that the options give is not.
         top=loss.top or min(numbers.top, pool),
         pool=pool,
         pool_start=loss.pool_start,
@@ -246,14 +246,14 @@ def _batch_size(facts: Facts) -> int:
 
 
 def default_pool(loss: LossOptions, *, num_classes: int, on_gpu: bool) -> int:
-    """The size of the pool where none is asked for."""
+    """The size of the pool if the options give none."""
     top = loss.top or LOSS_NUMBERS.get(loss.loss, _HINGE).top
     most = POOL_ON_GPU if on_gpu else POOL_ON_CPU
     return min(most, max(num_classes // POOL_SHARE, LEAST_POOL, top), num_classes - 1)
 
 
 def _judges(options: TrainOptions, facts: Facts) -> JudgeSizes:
-    """Dense queries have no judges: all of them look at sparse features."""
+    """Models for dense queries have no judges, because all judges use sparse features."""
     model, best = options.model, options.model.recipe == "best"
     for name in ("shortlist", "neighbours"):
         if facts.dense and getattr(model, name):
@@ -267,7 +267,7 @@ def _judges(options: TrainOptions, facts: Facts) -> JudgeSizes:
         shortlist=min(shortlist, facts.num_classes),
         neighbours=min(neighbours, facts.num_points),
         neighbour_kinds=("sparse", "dense") if by_vectors else ("sparse",),
-        # A linear model has vectors as long as there are features: too long to be made for a list of classes.
+        # Vectors of a linear model have a number for each feature, which is too long to build for a list of classes.
         names=model.names and shortlist > 0 and model.kind == "embedding",
         costs=COSTS if best else (1.0,),
         most_pairs_of_choice=PAIRS_ON_GPU if facts.on_gpu else PAIRS_ON_CPU,
@@ -279,12 +279,12 @@ def _heads_table(facts: Facts) -> Sequence[tuple[float, int]]:
 
 
 def _by_size(num_points: int, sizes: Sequence[tuple[float, Number]]) -> Number:
-    """What belongs to the first size that is large enough."""
+    """The value of the first size that is large enough."""
     return next(value for most, value in sizes if num_points <= most)
 
 
 def _rehearsal(options: TrainOptions, facts: Facts) -> float:
-    """None with patience, which needs validation points to the end, and none where there is a dev split."""
+    """0 with a dev split, and with patience, which needs validation points until the end."""
     run, num_points = options.run, facts.num_points
     if facts.has_dev or run.patience or run.validation == 0 or run.validation * num_points >= ENOUGH_POINTS / 2:
         return 0.0

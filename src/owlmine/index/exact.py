@@ -1,0 +1,137 @@
+"""Exact search in two passes on a CPU: 8-bit integers choose some classes, float32 ranks them and proves that none is
+missing.
+
+A table row c is unit * codes + e, and so is a query q. With p the product of their codes,
+
+    |<q, c> - unit_q unit p|  <=  |q - q'| |c| + |q'| |e|       q' the rounded query
+
+So a class that was not chosen scores at most the lowest score chosen plus twice that bound. Where the k-th best exact
+score is higher, the answer is that of float32; where it is not, that query is searched in float32 alone.
+
+Shapes: N queries, K classes, D dimension, k best classes, R classes chosen.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from owlmine.mining.hardest_classes import hardest
+from owlmine.mining.int8 import bytes_may_hold, cpu_multiplies_int8, multiply_bytes
+
+# Queries and classes at once, whose products the cache then holds.
+_MOST_QUERIES, _MOST_CLASSES = 256, 1 << 15
+_MOST_PRODUCTS = _MOST_QUERIES * _MOST_CLASSES
+_LARGEST_CODE = 127
+# Smaller tables are searched as fast in float32.
+_LEAST_NUMBERS = 1 << 20
+# Classes chosen for k that are wanted: few are needed for the proof, and each is a row to fetch.
+_CHOSEN_PER_ANSWER, _CHOSEN_AT_LEAST = 2, 100
+_MOST_CHOSEN = 2048
+# Room for the rounding of float32, relative to the largest product of lengths.
+_ROUNDING = 1e-5
+_BLOCK_NUMBERS = 1 << 24
+
+
+class ByteTable:
+    """Class vectors as 8-bit integers in one unit, so that products need no factor to be compared. On the CPU only."""
+
+    def __init__(self, table_KD: Tensor) -> None:
+        self.codes_KD, unit = _coded(table_KD, one_unit=True)
+        self.unit = float(unit)
+        lengths, errors = [torch.zeros(1)], [torch.zeros(1)]
+        for start in range(0, len(table_KD), _MOST_CLASSES):
+            rows_CD = table_KD[start : start + _MOST_CLASSES].float()
+            lengths.append(rows_CD.norm(dim=1).amax(keepdim=True))
+            rest_CD = rows_CD - self.unit * self.codes_KD[start : start + _MOST_CLASSES]
+            errors.append(rest_CD.norm(dim=1).amax(keepdim=True))
+        self._longest, self._largest_error = float(torch.cat(lengths).max()), float(torch.cat(errors).max())
+
+    @staticmethod
+    def suits(table_KD: Tensor) -> bool:
+        """Whether such a table can be had and is worth it; never a matter of timing."""
+        return (
+            table_KD.device.type == "cpu"
+            and table_KD.dtype == torch.float32
+            and table_KD.numel() >= _LEAST_NUMBERS
+            and cpu_multiplies_int8()
+            and bytes_may_hold(table_KD.shape[1])
+        )
+
+    @torch.no_grad()
+    def search(self, queries_ND: Tensor, table_KD: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Scores and ids [N, k] as ``hardest`` gives them. ``table_KD``: that of which this was made."""
+        num_chosen = min(max(_CHOSEN_PER_ANSWER * k, k + _CHOSEN_AT_LEAST), len(table_KD))
+        if num_chosen > _MOST_CHOSEN or not len(queries_ND):
+            return hardest(queries_ND, table_KD, k)
+        queries_ND = queries_ND.float()
+        products_NR, ids_NR, units_N1, rounded_ND = self._chosen(queries_ND, num_chosen)
+        scores_Nk, ids_Nk = rescored(queries_ND, table_KD, ids_NR, k)
+        bound_N = (queries_ND - rounded_ND).norm(dim=1) * self._longest + rounded_ND.norm(dim=1) * self._largest_error
+        slack_N = _ROUNDING * queries_ND.norm(dim=1) * self._longest
+        lowest_N = products_NR.amin(dim=1).float() * units_N1[:, 0] * self.unit
+        # Written so that what is not a number is not proved.
+        unproved_N = ~(scores_Nk[:, k - 1] > lowest_N + bound_N + slack_N)
+        if num_chosen < len(table_KD) and bool(unproved_N.any()):
+            scores_Nk[unproved_N], ids_Nk[unproved_N] = hardest(queries_ND[unproved_N], table_KD, k)
+        return scores_Nk, ids_Nk
+
+    @torch.no_grad()
+    def rough(self, queries_ND: Tensor, k: int) -> Tensor:
+        """Ids [N, k] in no order, by integers alone. Of scores closer than the arithmetic's error either may be left
+        out."""
+        return self._chosen(queries_ND, k)[1]
+
+    def _chosen(self, queries_ND: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The highest products [N, R] and their ids, the units [N, 1] of queries, and the rounded queries [N, D]."""
+        codes_ND, units_N1 = _coded(queries_ND, one_unit=False)
+        starts = range(0, max(len(codes_ND), 1), _MOST_QUERIES)
+        blocks = [self._highest(codes_ND[start : start + _MOST_QUERIES], count) for start in starts]
+        products_NR, ids_NR = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+        return products_NR, ids_NR, units_N1, codes_ND * units_N1
+
+    def _highest(self, codes_ND: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Products and ids [N, R], of a tile of classes at a time."""
+        products_NT, ids_NT = torch.empty(len(codes_ND), 0, dtype=torch.int32), torch.empty(len(codes_ND), 0).long()
+        width = max(_MOST_CLASSES, _MOST_PRODUCTS // max(len(codes_ND), 1))
+        for start in range(0, len(self.codes_KD), width):
+            tile_NK = multiply_bytes(codes_ND, self.codes_KD[start : start + width])
+            highest = tile_NK.topk(min(count, tile_NK.shape[1]), dim=1, sorted=False)
+            products_NT = torch.cat([products_NT, highest.values], dim=1)
+            ids_NT = torch.cat([ids_NT, highest.indices + start], dim=1)
+        if ids_NT.shape[1] == count:
+            return products_NT, ids_NT
+        products_NR, order_NR = products_NT.topk(count, dim=1, sorted=False)
+        return products_NR, ids_NT.gather(1, order_NR)
+
+
+@torch.no_grad()
+def rescored(queries_ND: Tensor, table_KD: Tensor, ids_NR: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Exact scores and ids [N, k] of the best of these classes, best first, ties by smaller id. An id of -1 is an empty
+    place, with the score -inf."""
+    scores_Nk, ids_Nk = torch.empty(len(ids_NR), k), torch.empty(len(ids_NR), k, dtype=torch.int64)
+    size = max(_BLOCK_NUMBERS // max(ids_NR.shape[1] * table_KD.shape[1], 1), 1)
+    for start in range(0, len(ids_NR), size):
+        block = slice(start, start + size)
+        # In ascending order, in which equal scores stay; -1 comes first, and goes to the end by its score.
+        own_NR = ids_NR[block].sort(dim=1).values
+        rows_NRD = table_KD[own_NR.clamp_min(0)]
+        scores_NR = torch.bmm(rows_NRD, queries_ND[block].to(table_KD.dtype)[:, :, None])[:, :, 0].float()
+        scores_NR.masked_fill_(own_NR < 0, -torch.inf)
+        scores_NR, order_NR = scores_NR.sort(dim=1, descending=True, stable=True)
+        scores_Nk[block], ids_Nk[block] = scores_NR[:, :k], own_NR.gather(1, order_NR)[:, :k]
+    return scores_Nk, ids_Nk
+
+
+def _coded(rows_RD: Tensor, *, one_unit: bool) -> tuple[Tensor, Tensor]:
+    """Rows in 8-bit integers, of which 127 stands for the largest value of all rows, or of each, and what 1 stands for.
+    NaN becomes 0."""
+    largest_R1 = rows_RD.abs().amax(dim=1, keepdim=True).float().nan_to_num()
+    unit = (largest_R1.max() if one_unit else largest_R1) / _LARGEST_CODE
+    unit = unit.clamp_min(torch.finfo(torch.float32).tiny)
+    codes_RD = torch.empty(rows_RD.shape, dtype=torch.int8)
+    for start in range(0, len(rows_RD), _MOST_CLASSES):
+        block = slice(start, start + _MOST_CLASSES)
+        own_unit = unit if one_unit else unit[block]
+        codes_RD[block] = (rows_RD[block].float().nan_to_num() / own_unit).round_().clamp_(-127, 127).to(torch.int8)
+    return codes_RD, unit
