@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from owlmine.index import exact
 from owlmine.index import rough as rough_search
 from owlmine.index.rough import RoughSearch
 from owlmine.mining import hardest
@@ -64,7 +65,8 @@ def test_nearly_all_are_among_the_best() -> None:
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     queries_ND, table_KD = drawn(100, 32, 1), drawn(200, 32, 2)
     whole = RoughSearch(table_KD)(queries_ND, 7)
-    monkeypatch.setattr(rough_search, "_BLOCK_SCORES", 33 * len(table_KD))
+    for name, most in (("_MOST_QUERIES", 33), ("_MOST_CLASSES", 64), ("_MOST_PRODUCTS", 33 * 64)):
+        monkeypatch.setattr(exact, name, most)
     assert sets(RoughSearch(table_KD)(queries_ND, 7)) == sets(whole)
 
 
@@ -79,12 +81,10 @@ def test_a_row_that_has_no_scale_harms_no_other(value: float) -> None:
     assert len(found[3]) == 20
 
 
-@pytest.mark.parametrize("case", ["no bytes", "one dimension", "many classes"])
+@pytest.mark.parametrize("case", ["no bytes", "one dimension"])
 def test_otherwise_they_are_the_hardest(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dim = 1 if case == "one dimension" else 32
     if case == "no bytes":
         monkeypatch.setattr(rough_search, "cpu_multiplies_int8", lambda: False)
-    if case == "many classes":
-        monkeypatch.setattr(rough_search, "_BLOCK_SCORES", 31 * 200)
     queries_ND, table_KD = drawn(20, dim, 1), drawn(200, dim, 2)
     torch.testing.assert_close(RoughSearch(table_KD)(queries_ND, 9), hardest(queries_ND, table_KD, 9)[1])

@@ -130,7 +130,7 @@ def test_a_model_of_a_judge_that_is_not_there_is_refused(toy: type[ToyJudge], mo
     model = fit(Store.open(text_store()), options)
     record, tensors = model.ranker.to_dict(), model.ranker.tensors()
     monkeypatch.delitem(JUDGES, toy.name)
-    with pytest.raises(ValueError, match=f"a judge '{toy.name}'; wanted some of {', '.join(JUDGES)}"):
+    with pytest.raises(ValueError, match=f"unknown judge '{toy.name}'; wanted some of {', '.join(JUDGES)}"):
         Ranker.load(record, tensors, model.dense)
 
 

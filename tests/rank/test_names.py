@@ -282,7 +282,7 @@ def test_a_file_and_back(tmp_path: Path, names: list[str]) -> None:
         ("weights", [0.5, 1.5, 0.5], "a value is 1.5 away from 0"),
         ("weights", [0.5, float("nan"), 0.5], "a value is not a finite number"),
         ("weights", [0.5, 0.5], r"values have the shape \(2,\)"),
-        ("biases", [0.0, 0.25], "for it whatever the query"),
+        ("biases", [0.0, 0.25], "wanted weights from 0 to 1 and no biases"),
         ("biases", [0.0, -0.25], "wanted weights from 0 to 1"),
         ("biases", [0.0], r"biases have the shape \(1,\)"),
         ("offsets", [0, 1, 2, 3], r"biases have the shape \(2,\)"),
@@ -351,7 +351,7 @@ def test_where_there_are_no_names_to_compare(monkeypatch: pytest.MonkeyPatch) ->
     for most, is_there in ((24, True), (23, False)):
         monkeypatch.setattr(module, "_MOST_NAMES", most)
         assert bool(NameJudge.fit(training, None)) == is_there
-    assert "names do not count: there are more than 23 of them, or of words" in said
+    assert "names are off: more than 23 names or words" in said
 
 
 def test_fitting_can_be_stopped() -> None:

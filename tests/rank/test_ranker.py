@@ -336,13 +336,13 @@ def test_something_else_is_no_ranker(record: Any) -> None:
 )
 def test_numbers_of_classes_that_cannot_be_are_refused(name: str, tensor: Tensor) -> None:
     ranker = whole_ranker()
-    with pytest.raises(ValueError, match=r"wanted|is no number above 0|is not finite"):
+    with pytest.raises(ValueError, match=r"wanted|is not a finite number above 0|is not finite"):
         Ranker.load(ranker.to_dict(), ranker.tensors() | {name: tensor}, MODEL)
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0])
 def test_dense_scores_that_would_not_count_are_refused(weight: float) -> None:
-    with pytest.raises(ValueError, match="a dense weight is no number above 0"):
+    with pytest.raises(ValueError, match="a dense weight is not a finite number above 0"):
         replace(whole_ranker(), dense_weights_K=np.array([1.0, weight, 1.0], np.float32))
 
 

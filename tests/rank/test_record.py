@@ -45,7 +45,7 @@ def test_what_is_written_is_a_copy() -> None:
 
 @pytest.mark.parametrize("record", [None, [], "record", {}, {"data": "some data"}, RECORD.to_dict() | {"more": 1}])
 def test_something_else_is_no_record(record: Any) -> None:
-    with pytest.raises(ValueError, match=r"the record holds .*; wanted .*calibration.*, rehearsal"):
+    with pytest.raises(ValueError, match=r"the record has .*; wanted .*calibration.*, rehearsal"):
         Record.from_dict(record)
 
 

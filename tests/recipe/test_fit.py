@@ -179,7 +179,7 @@ def test_without_validation_points_the_usual_mix_counts(store: Store, monkeypatc
     assert predictor.record.figures == {}
     assert predictor.record.rehearsal is None
     assert [message for message in messages if "validation" in message] == [
-        f"{default_mix()}: the usual mix, as there are no validation points to choose by"
+        f"{default_mix()}: default weights, because there are no validation points"
     ]
 
 
@@ -261,8 +261,8 @@ def test_neighbours_of_validation_points_are_looked_up_once(text_store: Store, m
 
 def test_a_rehearsal_chooses_and_all_points_are_learned_from(store: Store) -> None:
     predictor, messages = fitted(store, best_options())
-    assert messages[0] == "a rehearsal, which leaves out 20% of the training points to choose on"
-    assert "and now from all of them" in messages
+    assert messages[0] == "a rehearsal, with 20% of the training points held out"
+    assert "now training on all points" in messages
     single = best_options(recipe="single", heads=None, shortlist=None, validation=0.0)
     alone = [fitted(store, single.with_(seed=seed))[0].dense for seed in (6, 7)]
     for name, tensor in join_models(alone).tensors().items():
@@ -313,7 +313,10 @@ def test_a_handful_of_points(tmp_path: Path, num_points: int) -> None:
     predictor = fitted(store, TrainOptions.of(dim=8, epochs=1.0, batch_size=40, heads=2, device="cpu"))[0]
     assert predictor.ranker.judges
     answers = loaded(predictor, tmp_path / "model").predict(["apple", "desert"], k=2)
-    assert [sorted(answer.key for answer in row) for row in answers] == [["0", "1"], ["0", "1"]]
+    known = ["apple", "desert"][: 1 if num_points < 4 else 2]
+    assert [sorted(answer.key for answer in row) for row in answers] == [
+        ["0", "1"] if word in known else [] for word in ("apple", "desert")
+    ]
 
 
 # Names.

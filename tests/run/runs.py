@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from owlmine.data import Store
@@ -80,7 +81,7 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
 def contents(folder: Path) -> dict[str, Any]:
     """Everything in a model folder but times: tensors as bytes, metrics, the configuration and the names of files."""
     tensors = {
-        f"{file.stem}/{name}": tensor.contiguous().numpy().tobytes()
+        f"{file.stem}/{name}": tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
         for file in sorted(folder.glob("*.safetensors"))
         for name, tensor in load_file(file).items()
     }

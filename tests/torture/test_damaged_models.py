@@ -115,7 +115,7 @@ def arrays_of(batch: owlmine.Predictions) -> Answers:
 
 def words_of(model: owlmine.Model, queries: Any) -> NDArray[Any]:
     """Reading the words of every answer is a part of answering."""
-    return np.array([[(one.key, one.name) for one in row] for row in model.predict(queries, k=3)])
+    return np.array([repr([(one.key, one.name) for one in row]) for row in model.predict(queries, k=3)])
 
 
 @pytest.fixture(scope="module")
