@@ -19,7 +19,7 @@ import torch
 from machine import machine, save_result
 from torch import Tensor
 
-from owlmine.index.rough import RoughSearch
+from owlmine.index import ExactIndex
 from owlmine.mining import hardest
 from owlmine.mining.int8 import cpu_multiplies_int8
 
@@ -34,8 +34,8 @@ def drawn(num_rows: int, dim: int) -> Tensor:
 def times_s(num_classes: int, dim: int) -> dict[str, list[float]]:
     """Wall times of both ways, in turn so that a busy moment of the machine falls on both."""
     queries_ND, table_KD = drawn(NUM_POINTS, dim), drawn(num_classes, dim)
-    rough = RoughSearch(table_KD)
-    ways = {"float32": lambda: hardest(queries_ND, table_KD, KEPT), "bytes": lambda: rough(queries_ND, KEPT)}
+    index = ExactIndex(table_KD)
+    ways = {"float32": lambda: hardest(queries_ND, table_KD, KEPT), "bytes": lambda: index.rough(queries_ND, KEPT)}
     times: dict[str, list[float]] = {way: [] for way in ways}
     for repeat in range(REPEATS + 1):
         for way, search in ways.items():

@@ -27,7 +27,7 @@ class Point:
     known: frozenset[int] = frozenset()
 
     @property
-    def K(self) -> int:  # noqa: N802
+    def K(self) -> int:
         return len(self.v)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_never_more_rows_than_a_block_nor_more_places_than_needed(monkeypatch: p
             asked.append((len(features), k))
             return super().answer(features, k, **options)
 
-    predictor = Watched(predictor.dense, predictor.ranker, predictor.classes, predictor.features, predictor.record)
+    predictor = Watched(**{field.name: getattr(predictor, field.name) for field in fields(Predictor)})
     evaluate_model(predictor, split, ks=[3])
     most = max(np.bincount(split.filter_pairs[:, 0]))
     assert max(rows for rows, _ in asked) == 16

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from owlmine.index import exact
-from owlmine.index.exact import ByteTable, rescored
+from owlmine.index.exact import ByteTable, ExactIndex, rescored
 from owlmine.mining import hardest
 from owlmine.mining.int8 import cpu_multiplies_int8
 
@@ -141,12 +141,30 @@ def test_many_threads_get_equal_answers() -> None:
     assert all(ids == found[0] for ids in found.values())
 
 
-def test_which_tables_suit() -> None:
-    large = torch.empty(exact._LEAST_NUMBERS // 16, 16)
-    assert ByteTable.suits(large)
-    assert not ByteTable.suits(large[:-1])
-    assert not ByteTable.suits(large.to(torch.bfloat16))
-    assert not ByteTable.suits(torch.empty(1 << 20, 4))
+def test_only_few_queries_of_a_large_table_go_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is searched in float32, without a table of bytes."""
+    asked: list[int] = []
+
+    def listening(queries_ND: Tensor, table_KD: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        asked.append(len(queries_ND))
+        return hardest(queries_ND, table_KD, k)
+
+    monkeypatch.setattr(exact, "hardest", listening)
+    large = drawn(exact._LEAST_NUMBERS // 16, 16, 0)
+    for table_KD, num_queries, in_float in (
+        (large, 16, False),
+        (large, 17, True),
+        (large[:-1], 16, True),
+        (large.to(torch.bfloat16), 16, True),
+        (drawn(exact._LEAST_NUMBERS // 4, 4, 0), 16, True),
+    ):
+        asked.clear()
+        index, queries_ND = ExactIndex(table_KD), drawn(num_queries, table_KD.shape[1], 1)
+        scores_Nk, ids_Nk = index.search(queries_ND, 3)
+        assert (asked == [num_queries]) == in_float
+        assert (index._bytes is None) == in_float
+        torch.testing.assert_close(scores_Nk.float(), hardest(queries_ND, table_KD, 3)[0].float())
+        assert torch.equal(ids_Nk, hardest(queries_ND, table_KD, 3)[1])
 
 
 def test_empty_places_are_last() -> None:

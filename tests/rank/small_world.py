@@ -14,6 +14,7 @@ import torch
 from owlmine.data.arrays import StringTable
 from owlmine.data.rows import SparseRows, offsets_from_counts
 from owlmine.dense.retriever import ModelShape, Retriever, join_models
+from owlmine.index import ExactIndex
 from owlmine.rank.candidates import Candidates, Encoded, find_candidates
 from owlmine.rank.judge import JudgeSizes, Training
 from owlmine.rank.words import ClassWords, FeatureWords
@@ -80,8 +81,9 @@ def world(
     )
     words = [*WORDS, *(f"w{number}x" for number in range(num_features))][:num_features]
     names = [f"{words[c % num_features].title()}s of {c}" for c in range(num_classes)]
+    model = _model(seed, ModelShape(num_features, num_classes, kind=kind, dim=dim), heads)
     training = Training(
-        _model(seed, ModelShape(num_features, num_classes, kind=kind, dim=dim), heads),
+        model,
         rows_of(np.stack(queries)),
         label_rows,
         ClassWords(
@@ -102,6 +104,7 @@ def world(
             most_pairs_of_choice=10**6,
         ),
         seed,
+        ExactIndex(model.classes.weight),
     )
     return World(training, rows_of(np.stack(asked)))
 

@@ -21,6 +21,7 @@ from owlmine.data.arrays import StringTable
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.errors import OwlmineError
+from owlmine.index import ExactIndex
 from owlmine.metrics import inverse_propensities
 from owlmine.metrics.propensity import PropensityConstants
 from owlmine.rank import LinearJudge, Mix, Ranker, RarityJudge
@@ -82,18 +83,21 @@ def some_predictor(
         ClassWords(keys, StringTable.of(f"Class {key}" for key in keys), COUNTS[:num_classes], 100),
         FeatureWords({"kind": "none"}, None, None, None),
         Record("some data", None, calibration=calibration),
+        ExactIndex(model.classes.weight),
     )
 
 
 def dense_predictor() -> Predictor:
     """Of dense vectors, without judges."""
     keys = StringTable.of(["a", "b", "c"])
+    model = Retriever.new(ModelShape(9, 3, dense=True, dim=6), seed=0)
     return Predictor(
-        Retriever.new(ModelShape(9, 3, dense=True, dim=6), seed=0),
+        model,
         Ranker(),
         ClassWords(keys, keys, np.ones(3, np.int64), 3),
         FeatureWords({"kind": "none"}, None, None, None),
         Record("vectors", None),
+        ExactIndex(model.classes.weight),
     )
 
 
@@ -236,7 +240,10 @@ def test_a_linear_model_is_asked_in_blocks_that_fit_its_width(monkeypatch: pytes
     shape = ModelShape(NUM_FEATURES, NUM_CLASSES, kind="linear")
     wide = Retriever.new(shape, seed=0)
     wide.classes.weight.copy_(torch.randn(wide.classes.weight.shape, generator=torch.Generator().manual_seed(0)))
-    model, queries = replace(some_predictor(), dense=wide, ranker=Ranker()), some_queries()
+    model, queries = (
+        replace(some_predictor(), dense=wide, ranker=Ranker(), index=ExactIndex(wide.classes.weight)),
+        some_queries(),
+    )
     whole = model.answer(queries, 5)
     monkeypatch.setattr(module, "_BLOCK_NUMBERS", NUM_FEATURES * 2)
     sizes: list[int] = []

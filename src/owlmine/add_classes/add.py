@@ -129,10 +129,11 @@ def add_classes(
     )
     counts_C = np.bincount(evidence.classes_P, minlength=num_new)
     vectors_CD = reach * space.class_vectors(evidence.sums_CD)
+    dense = _with_vectors(predictor.dense, vectors_CD)
     larger = replace(
         predictor,
-        dense=_with_vectors(predictor.dense, vectors_CD),
-        index=None if predictor.index is None else predictor.index.with_more(vectors_CD),
+        dense=dense,
+        index=predictor.index.of_larger(dense.classes.weight),
         ranker=_with_judgements(predictor, judgements, num_new, lift, reach),
         classes=_with_words(predictor.classes, evidence.keys, names_by_key, counts_C),
     )

@@ -39,11 +39,11 @@ def index_command(
     from owlmine.evaluate.model_data import open_for_model
     from owlmine.evaluate.of_index import index_model, measure_index
     from owlmine.folder.model_folder import save_index
-    from owlmine.index.approximate import require_faiss
+    from owlmine.index.approximate import ApproximateIndex, require_faiss
 
     require_faiss()
     predictor = index_model(open_model(model, "cpu", exact=True))
-    assert predictor.index is not None
+    assert isinstance(predictor.index, ApproximateIndex)
     with TemporaryDirectory(prefix="owlmine-") as scratch:
         with ConversionProgress() as reading:
             store, name = open_for_model(predictor, data, Path(scratch), split=split, options=options, progress=reading)

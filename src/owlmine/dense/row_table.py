@@ -43,7 +43,7 @@ class RowEntries:
     vectors_ND: Tensor
 
     @cached_property
-    def gradient_UD(self) -> Tensor:  # noqa: N802
+    def gradient_UD(self) -> Tensor:
         return functional.embedding_bag(
             self.points_E, self.vectors_ND, self.starts_U, mode="sum", per_sample_weights=self.values_E
         )

@@ -13,8 +13,7 @@ from torch import Tensor
 from owlmine.data.store import Split
 from owlmine.dense.encoder import query_batch
 from owlmine.errors import OwlmineError
-from owlmine.index.approximate import ApproximateIndex
-from owlmine.mining import hardest
+from owlmine.index import ApproximateIndex, ExactIndex
 from owlmine.rank.predictor import Predictor
 
 _QUERIES, _SINGLE_QUERIES, _SEED = 2_000, 200, 0
@@ -49,8 +48,7 @@ def index_model(predictor: Predictor) -> Predictor:
 @torch.no_grad()
 def measure_index(predictor: Predictor, split: Split) -> IndexFigures:
     """Compares the model's index with exact search on up to 2,000 queries of a split."""
-    index, table_KD, num_classes = predictor.index, predictor.dense.classes.weight, len(predictor.classes)
-    assert index is not None
+    index, exact, num_classes = predictor.index, ExactIndex(predictor.dense.classes.weight), len(predictor.classes)
     rows = np.sort(np.random.default_rng(_SEED).permutation(len(split))[:_QUERIES])
     if not len(rows):
         raise OwlmineError(f"the {split.name} split has no points; wanted queries to measure the index with")
@@ -58,10 +56,10 @@ def measure_index(predictor: Predictor, split: Split) -> IndexFigures:
     listed, best = min(max(predictor.ranker.shortlist, 10), num_classes), min(10, num_classes)
 
     def by_index(vectors_ND: Tensor) -> Tensor:
-        return index.search(vectors_ND, table_KD, listed)[1]
+        return index.search(vectors_ND, listed)[1]
 
     def exactly(vectors_ND: Tensor) -> Tensor:
-        return hardest(vectors_ND, table_KD, listed)[1]
+        return exact.search(vectors_ND, listed)[1]
 
     index_ms, found_Nk = _timed(by_index, queries_ND)
     exact_ms, exact_Nk = _timed(exactly, queries_ND)

@@ -28,7 +28,8 @@ from owlmine.files import KnownChecksums, sha256_of, whole_file, write_text
 from owlmine.folder.card import model_card
 from owlmine.folder.tensor_files import write_tensors
 from owlmine.folder.words import class_tensors, class_words, feature_tensors, feature_words
-from owlmine.index.approximate import ApproximateIndex, check_version, faiss_module
+from owlmine.index import ApproximateIndex, ExactIndex, Index
+from owlmine.index.approximate import check_version, faiss_module
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.ranker import Ranker
 from owlmine.rank.record import Record
@@ -60,13 +61,13 @@ def save_model(folder: Path, predictor: Predictor, card: str | None = None) -> N
         "num_points": predictor.classes.num_points,
         "weighting": predictor.features.weighting,
         "ranker": predictor.ranker.to_dict(),
-        "index": None if predictor.index is None else predictor.index.to_dict(),
+        "index": predictor.index.to_dict() if isinstance(predictor.index, ApproximateIndex) else None,
         "record": predictor.record.to_dict(),
     }
     try:
         for name, tensors in parts.items():
             write_tensors(folder / f"{name}.safetensors", tensors)
-        if predictor.index is not None:
+        if isinstance(predictor.index, ApproximateIndex):
             _write_index(folder, predictor.index)
         config["sha256"] = {name: sha256_of(folder / file) for name, file in _files_of(config).items()}
         write_text(folder / "README.md", model_card(predictor) if card is None else card)
@@ -162,20 +163,20 @@ def _assembled(path: Path, config: dict[str, Any], device: torch.device, *, exac
         features = feature_words(tensors["features"], config["weighting"], shape)
     with _blaming(files["ranker"]):
         ranker = Ranker.load(config["ranker"], tensors["ranker"], dense)
-    index = None
+    index: Index | None = None
     if config["index"] is not None and not exact and device.type == "cpu":
-        index = _load_index(path / _INDEX, config["index"], shape)
-    return Predictor(dense, ranker, classes, features, record, index)
+        index = _load_index(path / _INDEX, config["index"], dense.classes.weight)
+    return Predictor(dense, ranker, classes, features, record, index or ExactIndex(dense.classes.weight))
 
 
-def _load_index(file: Path, record: Mapping[str, Any], shape: ModelShape) -> ApproximateIndex | None:
-    """None, with a warning, where faiss is not installed: exact search gives the same answers, later."""
+def _load_index(file: Path, record: Mapping[str, Any], table_KD: Tensor) -> ApproximateIndex | None:
+    """None, with a warning, if faiss is not installed."""
     if faiss_module() is None:
         warnings.warn(f"{file}: faiss is not installed, so exact search is used", RuntimeWarning, stacklevel=2)
         return None
     try:
         check_version(record)
-        index = ApproximateIndex.from_bytes(np.fromfile(file, np.uint8), num_classes=shape.num_classes, dim=shape.dim)
+        index = ApproximateIndex.from_bytes(np.fromfile(file, np.uint8), table_KD)
     except (OSError, AttributeError, ValueError) as error:
         wanted = f"an index of this model; build it again with: owlmine index {file.parent}, or search with --exact"
         raise DataError(file, found=f"an index that cannot be used: {error}", wanted=wanted) from error

@@ -1,1 +1,32 @@
-"""Approximate candidates among all classes."""
+"""The best of all classes for queries: exactly, or nearly so and faster."""
+
+from __future__ import annotations
+
+from typing import Protocol, Self
+
+from torch import Tensor
+
+from owlmine.index.approximate import ApproximateIndex
+from owlmine.index.exact import ExactIndex
+
+__all__ = ["ApproximateIndex", "ExactIndex", "Index"]
+
+
+class Index(Protocol):
+    """Searches the rows of one table of class vectors. It never changes, and many threads may use it at once.
+
+    Shapes: N queries, K classes, D dimension, k best classes.
+    """
+
+    @property
+    def table_KD(self) -> Tensor: ...
+
+    def search(self, queries_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Exact scores and ids [N, k] of the best classes, best first, ties by smaller id."""
+
+    def rough(self, queries_ND: Tensor, k: int) -> Tensor:
+        """Ids [N, k] of high-scoring classes for training, which tolerates missed ones; in no order, -1 in empty
+        places."""
+
+    def of_larger(self, table_KD: Tensor) -> Self:
+        """For a table that begins with the rows of this one."""

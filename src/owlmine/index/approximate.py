@@ -9,7 +9,8 @@ Shapes: N queries, K classes, D dimension, k best classes, R classes to score ag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -22,10 +23,13 @@ from torch import Tensor
 
 from owlmine.errors import OwlmineError
 from owlmine.index.exact import rescored
+from owlmine.mining.hardest_classes import hardest
 
 # About four times the square root of the number of classes: finding groups then costs about as much as searching some.
 _GROUPS_PER_ROOT = 4.0
 _MOST_GROUPS = 1 << 16
+# Exact search among fewer classes takes a fraction of a millisecond, and k-means has too little to group.
+LEAST_CLASSES = 1_000
 # For k-means: more vectors or rounds do not improve recall.
 _SAMPLES_PER_GROUP, _ROUNDS = 32, 4
 _DIM_PER_CODE = 2
@@ -35,7 +39,7 @@ _PROBED, _PROBED_ROUGHLY = 3, 0.5
 # Classes that are scored again: for each class requested, and at least.
 _SCORED_AGAIN, _LEAST_SCORED_AGAIN = 4, 100
 # Exact search finds longer lists.
-MOST_ANSWERS = 1024
+_MOST_ANSWERS = 1024
 _FEW_QUERIES = 16
 
 
@@ -61,6 +65,7 @@ def require_faiss() -> ModuleType:
 class ApproximateIndex:
     """An index of one table of class vectors, on the CPU. It never changes, and many threads may use it at once."""
 
+    table_KD: Tensor
     lists: Any
     """A faiss.IndexIVFPQFastScan."""
 
@@ -70,6 +75,10 @@ class ApproximateIndex:
         faiss = require_faiss()
         rows_KD = _numbers(table_KD)
         num_classes, dim = rows_KD.shape
+        if num_classes < LEAST_CLASSES:
+            raise OwlmineError(
+                f"an index of {num_classes:,} classes; wanted {LEAST_CLASSES:,} or more: exact search is as fast"
+            )
         num_groups = min(2 ** int(np.log2(_GROUPS_PER_ROOT * np.sqrt(num_classes))), _MOST_GROUPS)
         padded = -(-dim // _DIM_PER_CODE) * _DIM_PER_CODE
         codes = f"PQ{padded // _DIM_PER_CODE}x{_CODE_BITS}fs"
@@ -77,41 +86,39 @@ class ApproximateIndex:
         lists.cp.niter, lists.cp.seed, lists.cp.min_points_per_centroid = _ROUNDS, 1 + seed % 2**30, 1
         count = min(num_classes, _SAMPLES_PER_GROUP * num_groups)
         chosen = np.sort(np.random.default_rng(seed).choice(num_classes, count, replace=False))
-        _use_threads(faiss)
-        lists.train(_widened(rows_KD[chosen], padded))
-        lists.add(_widened(rows_KD, padded))
-        return cls(lists)
+        with _threads(faiss, torch.get_num_threads()):
+            lists.train(_widened(rows_KD[chosen], padded))
+            lists.add(_widened(rows_KD, padded))
+        return cls(table_KD, lists)
 
     @property
     def num_classes(self) -> int:
         return int(self.lists.ntotal)
 
-    @property
-    def dim(self) -> int:
-        """The dimension of its vectors: that of the table, plus one if it is odd."""
-        return int(self.lists.d)
-
     @torch.no_grad()
-    def search(self, queries_ND: Tensor, table_KD: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Exact scores and ids [N, k] of nearly the best classes, best first, ties by smaller id.
-
-        If fewer are found: -inf and -1. ``table_KD``: the table that the index was built from.
-        """
+    def search(self, queries_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Exact scores and ids [N, k] of nearly the best classes, best first, ties by smaller id."""
+        if k > _MOST_ANSWERS:
+            return hardest(queries_ND, self.table_KD, k)
         ids_NR = self._found(queries_ND, min(max(_SCORED_AGAIN * k, _LEAST_SCORED_AGAIN), self.num_classes), _PROBED)
-        return rescored(queries_ND, table_KD, ids_NR, k)
+        scores_Nk, ids_Nk = rescored(queries_ND, self.table_KD, ids_NR, k)
+        if bool((short_N := ids_Nk[:, -1] < 0).any()):
+            # The groups searched have fewer classes than that.
+            scores_Nk[short_N], ids_Nk[short_N] = hardest(queries_ND[short_N], self.table_KD, k)
+        return scores_Nk, ids_Nk
 
     @torch.no_grad()
     def rough(self, queries_ND: Tensor, k: int) -> Tensor:
         """Ids [N, k] of classes with high scores by their codes alone, in no order; -1 if fewer are found."""
         return self._found(queries_ND, k, _PROBED_ROUGHLY)
 
-    def with_more(self, rows_CD: Tensor) -> ApproximateIndex:
-        """With classes appended."""
+    def of_larger(self, table_KD: Tensor) -> ApproximateIndex:
+        """For a table that begins with the rows of this one."""
         faiss = require_faiss()
         lists = faiss.clone_index(self.lists)
-        _use_threads(faiss)
-        lists.add(_widened(_numbers(rows_CD), self.dim))
-        return ApproximateIndex(lists)
+        with _threads(faiss, torch.get_num_threads()):
+            lists.add(_widened(_numbers(table_KD[self.num_classes :]), lists.d))
+        return ApproximateIndex(table_KD, lists)
 
     def to_bytes(self) -> NDArray[np.uint8]:
         """The index as faiss writes it."""
@@ -119,8 +126,8 @@ class ApproximateIndex:
         return code
 
     @classmethod
-    def from_bytes(cls, code: NDArray[np.uint8], *, num_classes: int, dim: int) -> ApproximateIndex:
-        """The inverse of ``to_bytes``. Raises ValueError if it cannot be an index of such a table."""
+    def from_bytes(cls, code: NDArray[np.uint8], table_KD: Tensor) -> ApproximateIndex:
+        """The inverse of ``to_bytes``. Raises ValueError if it cannot be an index of this table."""
         faiss = require_faiss()
         try:
             lists = faiss.deserialize_index(code)
@@ -128,10 +135,11 @@ class ApproximateIndex:
             raise ValueError("faiss cannot read it") from error
         if not isinstance(lists, faiss.IndexIVFPQFastScan):
             raise ValueError(f"a {type(lists).__name__}; wanted an IndexIVFPQFastScan")
+        num_classes, dim = table_KD.shape
         padded = -(-dim // _DIM_PER_CODE) * _DIM_PER_CODE
         if (lists.ntotal, lists.d) != (num_classes, padded):
             raise ValueError(f"{lists.ntotal} classes of {lists.d} dimensions; wanted {num_classes} of {padded}")
-        return cls(lists)
+        return cls(table_KD, lists)
 
     def to_dict(self) -> dict[str, Any]:
         """What a record contains about it."""
@@ -140,12 +148,14 @@ class ApproximateIndex:
     def _found(self, queries_ND: Tensor, count: int, probed: float) -> Tensor:
         faiss = require_faiss()
         num_probes = max(int(probed * self.lists.nlist / 32), 1)
-        _use_threads(faiss, num_queries=len(queries_ND))
-        _, ids_NR = self.lists.search(
-            _widened(_numbers(queries_ND), self.dim),
-            count,
-            params=faiss.SearchParametersIVF(nprobe=num_probes),
-        )
+        # More threads would cost a few queries more than they gain.
+        num_threads = 1 if len(queries_ND) < _FEW_QUERIES else torch.get_num_threads()
+        with _threads(faiss, num_threads):
+            _, ids_NR = self.lists.search(
+                _widened(_numbers(queries_ND), self.lists.d),
+                count,
+                params=faiss.SearchParametersIVF(nprobe=num_probes),
+            )
         return torch.from_numpy(ids_NR)
 
 
@@ -156,11 +166,15 @@ def check_version(record: Mapping[str, Any]) -> None:
         raise ValueError(f"it was built by faiss {found}; wanted {faiss.__version__}")
 
 
-def _use_threads(faiss: ModuleType, *, num_queries: int | None = None) -> None:
-    """As many as PyTorch, because faiss has a setting of its own; one for few queries, which only wait for others."""
-    num_threads = 1 if num_queries is not None and num_queries < _FEW_QUERIES else torch.get_num_threads()
-    if faiss.omp_get_max_threads() != num_threads:
-        faiss.omp_set_num_threads(num_threads)
+@contextmanager
+def _threads(faiss: ModuleType, num_threads: int) -> Iterator[None]:
+    """Lets faiss use so many threads. Its setting may be that of PyTorch too, so it is put back."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(num_threads)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def _numbers(rows: Tensor) -> NDArray[np.float32]:

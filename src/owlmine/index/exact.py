@@ -13,12 +13,17 @@ Shapes: N queries, K classes, D dimension, k best classes, R classes chosen.
 
 from __future__ import annotations
 
+from threading import Lock
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from owlmine.mining.hardest_classes import hardest
 from owlmine.mining.int8 import bytes_may_hold, cpu_multiplies_int8, multiply_bytes
 
+# Up to this many queries, a table of bytes is faster: in a larger batch, each row that is fetched serves many queries.
+_FEW_QUERIES = 16
 # Queries and classes at once, whose products the cache then holds.
 _MOST_QUERIES, _MOST_CLASSES = 256, 1 << 15
 _MOST_PRODUCTS = _MOST_QUERIES * _MOST_CLASSES
@@ -31,6 +36,62 @@ _MOST_CHOSEN = 2048
 # Room for the rounding of float32, relative to the largest product of lengths.
 _ROUNDING = 1e-5
 _BLOCK_NUMBERS = 1 << 24
+
+
+class ExactIndex:
+    """Every class is looked at. The table of bytes is made when it is first needed; many threads may search at once."""
+
+    def __init__(self, table_KD: Tensor) -> None:
+        self.table_KD = table_KD
+        self._bytes: ByteTable | None = None
+        self._half_KD: Tensor | None = None
+        self._making = Lock()
+
+    def search(self, queries_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Scores and ids [N, k] of the best classes, best first, ties by smaller id."""
+        if len(queries_ND) <= _FEW_QUERIES and self._suits_bytes and self.table_KD.numel() >= _LEAST_NUMBERS:
+            return self._byte_table().search(queries_ND, self.table_KD, k)
+        return hardest(queries_ND, self.table_KD, k)
+
+    @torch.no_grad()
+    def rough(self, queries_ND: Tensor, k: int) -> Tensor:
+        """Ids [N, k] of the best classes in no order; near the end, a class may stand for one with nearly its score."""
+        if self._suits_bytes:
+            return self._byte_table().rough(queries_ND, k)
+        if self.table_KD.device.type == "cpu":
+            return hardest(queries_ND, self.table_KD, k)[1]
+        return hardest(queries_ND, self._half(), k)[1]
+
+    def of_larger(self, table_KD: Tensor) -> ExactIndex:
+        """For a table that begins with the rows of this one."""
+        return ExactIndex(table_KD)
+
+    @property
+    def _suits_bytes(self) -> bool:
+        """Never a matter of timing."""
+        table_KD = self.table_KD
+        return (
+            table_KD.device.type == "cpu"
+            and table_KD.dtype == torch.float32
+            and cpu_multiplies_int8()
+            and bytes_may_hold(table_KD.shape[1])
+        )
+
+    def _byte_table(self) -> ByteTable:
+        with self._making:
+            if self._bytes is None:
+                self._bytes = ByteTable(self.table_KD)
+            return self._bytes
+
+    def _half(self) -> Tensor:
+        with self._making:
+            if self._half_KD is None:
+                self._half_KD = self.table_KD.to(torch.bfloat16)
+            return self._half_KD
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles hold the class vectors alone."""
+        return ExactIndex, (self.table_KD,)
 
 
 class ByteTable:
@@ -47,20 +108,9 @@ class ByteTable:
             errors.append(rest_CD.norm(dim=1).amax(keepdim=True))
         self._longest, self._largest_error = float(torch.cat(lengths).max()), float(torch.cat(errors).max())
 
-    @staticmethod
-    def suits(table_KD: Tensor) -> bool:
-        """Whether such a table can be had and is worth it; never a matter of timing."""
-        return (
-            table_KD.device.type == "cpu"
-            and table_KD.dtype == torch.float32
-            and table_KD.numel() >= _LEAST_NUMBERS
-            and cpu_multiplies_int8()
-            and bytes_may_hold(table_KD.shape[1])
-        )
-
     @torch.no_grad()
     def search(self, queries_ND: Tensor, table_KD: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Scores and ids [N, k] as ``hardest`` gives them. ``table_KD``: that of which this was made."""
+        """Scores and ids [N, k] as ``hardest`` gives them. ``table_KD``: the table that this was made from."""
         num_chosen = min(max(_CHOSEN_PER_ANSWER * k, k + _CHOSEN_AT_LEAST), len(table_KD))
         if num_chosen > _MOST_CHOSEN or not len(queries_ND):
             return hardest(queries_ND, table_KD, k)
@@ -70,7 +120,7 @@ class ByteTable:
         bound_N = (queries_ND - rounded_ND).norm(dim=1) * self._longest + rounded_ND.norm(dim=1) * self._largest_error
         slack_N = _ROUNDING * queries_ND.norm(dim=1) * self._longest
         lowest_N = products_NR.amin(dim=1).float() * units_N1[:, 0] * self.unit
-        # Written so that what is not a number is not proved.
+        # NaN counts as unproved.
         unproved_N = ~(scores_Nk[:, k - 1] > lowest_N + bound_N + slack_N)
         if num_chosen < len(table_KD) and bool(unproved_N.any()):
             scores_Nk[unproved_N], ids_Nk[unproved_N] = hardest(queries_ND[unproved_N], table_KD, k)
@@ -78,8 +128,7 @@ class ByteTable:
 
     @torch.no_grad()
     def rough(self, queries_ND: Tensor, k: int) -> Tensor:
-        """Ids [N, k] in no order, by integers alone. Of scores closer than the arithmetic's error either may be left
-        out."""
+        """Ids [N, k] in no order, by integers alone."""
         return self._chosen(queries_ND, k)[1]
 
     def _chosen(self, queries_ND: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -124,9 +173,9 @@ def rescored(queries_ND: Tensor, table_KD: Tensor, ids_NR: Tensor, k: int) -> tu
 
 
 def _coded(rows_RD: Tensor, *, one_unit: bool) -> tuple[Tensor, Tensor]:
-    """Rows in 8-bit integers, of which 127 stands for the largest value of all rows, or of each, and what 1 stands for.
-    NaN becomes 0."""
-    largest_R1 = rows_RD.abs().amax(dim=1, keepdim=True).float().nan_to_num()
+    """Rows as 8-bit integers, and the unit: 127 units are the largest value, of all rows or of each. NaN becomes 0."""
+    bounds = torch.aminmax(rows_RD, dim=1, keepdim=True)
+    largest_R1 = torch.maximum(-bounds.min, bounds.max).float().nan_to_num()
     unit = (largest_R1.max() if one_unit else largest_R1) / _LARGEST_CODE
     unit = unit.clamp_min(torch.finfo(torch.float32).tiny)
     codes_RD = torch.empty(rows_RD.shape, dtype=torch.int8)

@@ -21,12 +21,14 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever
-from owlmine.index.approximate import MOST_ANSWERS
+from owlmine.index import ExactIndex, Index
 from owlmine.mining import hardest
 
 SUGGESTED = 20
 """Places for the classes that one judge suggests."""
 
+# Classes looked at for the best trained one, as added ones may come before it.
+_LOOKED_AT = 10
 _BLOCK_NUMBERS = 1 << 24
 
 
@@ -38,13 +40,6 @@ class Suggests(Protocol):
 
     def suggest(self, encoded: Encoded, count: int) -> Int64:
         """Ids [N, n] of at most ``count`` classes; -1 in empty places."""
-
-
-class Finder(Protocol):
-    """Finds the best of all classes."""
-
-    def search(self, queries_ND: Tensor, table_KD: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Scores and ids [N, k], best first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,38 +97,44 @@ def find_candidates(
     among: Int64 | None = None,
     suggesters: Sequence[Suggests] = (),
     num_trained: int | None = None,
-    index: Finder | None = None,
+    index: Index | None = None,
 ) -> Candidates:
     """The ``count`` best classes of each query, and the classes that judges suggest.
 
-    ``among``: ascending ids to choose from, by exact search. ``index``: finds the best of all classes. ``num_trained``:
-    the number of trained classes, if others were appended.
+    ``among``: ascending ids to choose from, by exact search. ``index``: finds the best of all classes; exact search if
+    there is none. ``num_trained``: the number of trained classes, if others were appended.
     """
-    dense_NS, ids_NS = _best(model, encoded.vectors_ND, count, among, index)
-    if not suggesters or (among is None and num_trained is None):
-        best_N: Float32 = dense_NS.max(axis=1, initial=-np.inf)
+    index = index or ExactIndex(model.classes.weight)
+    if among is None:
+        dense_NS, ids_NS = _arrays(*index.search(encoded.vectors_ND, count))
     else:
+        chosen = torch.from_numpy(among).to(model.device)
+        scores, places = hardest(encoded.vectors_ND, model.classes.weight[chosen], count)
+        dense_NS, ids_NS = _arrays(scores, chosen[places])
+    best_N: Float32 = dense_NS.max(axis=1, initial=-np.inf)
+    if suggesters and not (among is None and num_trained is None):
         # The scores of names depend on the best of all trained classes, listed or not.
-        best_N = hardest(encoded.vectors_ND, model.classes.weight[:num_trained], 1)[0][:, 0].float().cpu().numpy()
+        best_N = _best_trained(model, encoded.vectors_ND, index, num_trained)
     candidates = Candidates(encoded, ids_NS, dense_NS, best_N, count)
     for suggester in suggesters:
         candidates = _with_suggested(model, candidates, suggester, among)
     return candidates
 
 
-def _best(
-    model: Retriever, vectors_ND: Tensor, count: int, among: Int64 | None, index: Finder | None
-) -> tuple[Float32, Int64]:
-    table_KD = model.classes.weight
-    if among is not None:
-        chosen = torch.from_numpy(among).to(model.device)
-        scores, places = hardest(vectors_ND, table_KD[chosen], count)
-        ids = chosen[places]
-    elif index is not None and count <= MOST_ANSWERS:
-        scores, ids = index.search(vectors_ND, table_KD, count)
-    else:
-        scores, ids = hardest(vectors_ND, table_KD, count)
+def _arrays(scores: Tensor, ids: Tensor) -> tuple[Float32, Int64]:
     return scores.float().cpu().numpy(), ids.cpu().numpy()
+
+
+def _best_trained(model: Retriever, vectors_ND: Tensor, index: Index, num_trained: int | None) -> Float32:
+    """[N] the best score of all trained classes, by the index unless added classes take its first places."""
+    table_KD = model.classes.weight[:num_trained]
+    scores_Nk, ids_Nk = index.search(vectors_ND, min(_LOOKED_AT, model.shape.num_classes))
+    scores_Nk = scores_Nk.masked_fill((ids_Nk >= len(table_KD)) | (ids_Nk < 0), -torch.inf)
+    best_N = scores_Nk.amax(dim=1)
+    if bool((none_N := best_N == -torch.inf).any()):
+        best_N[none_N] = hardest(vectors_ND[none_N], table_KD, 1)[0][:, 0].to(best_N.dtype)
+    best: Float32 = best_N.float().cpu().numpy()
+    return best
 
 
 def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggests, among: Int64 | None) -> Candidates:

@@ -19,7 +19,7 @@ from owlmine.data.rows import Float32, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.progress import Heartbeat
 from owlmine.dense.retriever import ModelShape, Retriever
-from owlmine.index.approximate import ApproximateIndex
+from owlmine.index import Index
 from owlmine.rank.candidates import Candidates
 from owlmine.rank.words import ClassWords, FeatureWords
 
@@ -53,8 +53,8 @@ class Training:
     features: FeatureWords
     sizes: JudgeSizes
     seed: int
-    index: ApproximateIndex | None = None
-    """An index of the model's classes, if shortlists come from one."""
+    index: Index
+    """Searches the model's classes."""
     message: Callable[[str], None] = field(default=lambda text: None)
     check: Callable[[str], None] = field(default=lambda where: None)
     """Called between blocks of work with the name of the current step; may raise to stop."""

@@ -19,8 +19,6 @@ from torch import Tensor
 from owlmine.data.rows import Float32
 from owlmine.dense.progress import Heartbeat
 from owlmine.dense.retriever import ModelShape
-from owlmine.index.rough import RoughSearch
-from owlmine.mining import hardest
 from owlmine.rank.candidates import Candidates
 from owlmine.rank.judge import Training, Variant, check_settings, register
 from owlmine.rank.linear_training import LinearOptions, MinedPairs, train_linear
@@ -106,13 +104,11 @@ def mine_pairs(training: Training) -> MinedPairs:
     training.message(f"the {length} best classes of each training point, to find confusable classes")
     ranked_NS = np.empty((num_points, length), np.int32)
     if model.shape.kind == "linear":
-        # A query is as wide as the features.
+        # A query is as wide as the features, and its few numbers are too uneven for bytes.
         num_rows = min(1024, max(_BLOCK_NUMBERS // model.shape.num_features, 1))
         for block in training.blocks("shortlists", num_rows):
-            ranked_NS[block] = hardest(training.encode(block), model.classes.weight, length)[1].cpu().numpy()
+            ranked_NS[block] = training.index.search(training.encode(block), length)[1].cpu().numpy()
     else:
-        # Confusable classes need not be exact to the last bit.
-        search = RoughSearch(model.classes.weight, training.index)
         for block in training.blocks("shortlists"):
-            ranked_NS[block] = search(training.encode(block), length).cpu().numpy()
+            ranked_NS[block] = training.index.rough(training.encode(block), length).cpu().numpy()
     return MinedPairs.of(ranked_NS, training.labels, num_classes=model.shape.num_classes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -21,8 +20,7 @@ from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.data.store import Store
 from owlmine.dense.retriever import Retriever
 from owlmine.errors import DataError, OwlmineError
-from owlmine.index.approximate import ApproximateIndex
-from owlmine.index.exact import ByteTable
+from owlmine.index import ExactIndex, Index
 from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
 from owlmine.rank.candidates import Encoded
 from owlmine.rank.queries import (
@@ -43,8 +41,6 @@ from owlmine.rank.words import ClassWords, FeatureWords
 Features = SparseRows | NDArray[np.float32]
 """Queries as the model's features: the result of ``prepare``, or the queries of a store."""
 
-# Up to so many queries are searched by way of bytes.
-_FEW_QUERIES = 16
 # Queries encoded and scored at once; fewer if a query is as wide as all features (the linear model).
 _BLOCK_ROWS = 1024
 _BLOCK_NUMBERS = 1 << 26
@@ -101,8 +97,8 @@ class Predictor:
     classes: ClassWords
     features: FeatureWords
     record: Record
-    index: ApproximateIndex | None = None
-    """Finds candidates faster than exact search; None: exact search is used."""
+    index: Index
+    """Finds the best classes of the dense model."""
 
     def __repr__(self) -> str:
         judges = ", ".join(self.ranker.judges)
@@ -208,19 +204,12 @@ class Predictor:
 
     def _ranked(self, encoded: Encoded, k: int, among: Int64 | None, first_row: int) -> tuple[Float32, Int64]:
         """The best ``k`` of the candidates, in order."""
-        finder = self.index or (self._byte_table if len(encoded) <= _FEW_QUERIES else None)
-        candidates = self.ranker.candidates(self.dense, encoded, k, among=among, index=finder)
+        candidates = self.ranker.candidates(self.dense, encoded, k, among=among, index=self.index)
         check_scores(candidates.dense_NS, first_row, filled_NS=candidates.ids_NS >= 0)
         scores, ids = self.ranker.order(candidates)
         check_scores(scores, first_row, filled_NS=ids >= 0)
         # Empty places may only follow the first ``k``.
         return scores[:, :k], ids[:, :k]
-
-    @cached_property
-    def _byte_table(self) -> ByteTable | None:
-        """For exact search of a few queries, which would wait for a whole table of floats to come from memory."""
-        table_KD = self.dense.classes.weight
-        return ByteTable(table_KD) if ByteTable.suits(table_KD) else None
 
     def _blocks(self, num_rows: int) -> Iterator[slice]:
         size = _BLOCK_ROWS
@@ -256,14 +245,12 @@ class Predictor:
             np.take_along_axis(probabilities_NS, order_NS, axis=1),
         )
 
-    def exact(self) -> Self:
-        """The same model without its index."""
-        return replace(self, index=None)
-
     def on(self, device: torch.device) -> Self:
         """A copy on that device; an index works on the CPU only."""
         tensors = {name: tensor.to(device) for name, tensor in self.dense.tensors().items()}
-        dense, index = Retriever.from_tensors(self.dense.shape, tensors), self.index if device.type == "cpu" else None
+        dense, index = Retriever.from_tensors(self.dense.shape, tensors), self.index
+        if device.type != "cpu" or self.dense.device.type != "cpu":
+            index = ExactIndex(dense.classes.weight)
         return replace(self, dense=dense, ranker=self.ranker.on(device), index=index)
 
     def check_fits(self, store: Store) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64
 from owlmine.dense.retriever import Retriever
-from owlmine.rank.candidates import Candidates, Encoded, Finder, Suggests, find_candidates
+from owlmine.index import Index
+from owlmine.rank.candidates import Candidates, Encoded, Suggests, find_candidates
 from owlmine.rank.judge import JUDGES, Judge
 from owlmine.rank.mix import Mix
 from owlmine.rank.points import as_arrays, as_tensors
@@ -62,7 +63,7 @@ class Ranker:
         k: int,
         *,
         among: Int64 | None = None,
-        index: Finder | None = None,
+        index: Index | None = None,
     ) -> Candidates:
         """The lists to judge for the best ``k`` classes, of all or ``among`` some."""
         available = model.shape.num_classes if among is None else len(among)

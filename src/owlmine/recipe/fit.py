@@ -32,7 +32,7 @@ from owlmine.dense.retriever import Retriever, join_models
 from owlmine.dense.validation import ValidationPart, cutoffs, precisions
 from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
-from owlmine.index.approximate import ApproximateIndex
+from owlmine.index import ApproximateIndex, ExactIndex, Index
 from owlmine.metrics import RankingMetrics
 from owlmine.metrics.hits import find_hits
 from owlmine.metrics.propensity import PropensityConstants, propensity_constants
@@ -165,7 +165,7 @@ class Fit:
         history = _history(members, marks_best=plan.model.patience > 0 and len(held_out) > 0)
         model = members[0].model if len(members) == 1 else join_models([member.model for member in members])
         del members  # they take as much memory as the joined model
-        index = self._index(model) if plan.index else None
+        index = self._index(model, plan)
         ranker = self._fit_ranker(model, index, plan, held_out, mix) if plan.judges.shortlist else Ranker()
         ranker = ranker.on(model.device)
         predictor = Predictor(model, ranker, self._classes, self._features, Record(self._name, None), index)
@@ -186,7 +186,9 @@ class Fit:
             watch=self._around.watch(stage, number),
         )
 
-    def _index(self, model: Retriever) -> ApproximateIndex:
+    def _index(self, model: Retriever, plan: Plan) -> Index:
+        if not plan.index:
+            return ExactIndex(model.classes.weight)
         self._around.check("before the index")
         self._say(f"an index of {model.shape.num_classes:,} classes")
         return ApproximateIndex.build(model.classes.weight, seed=self._plan.model.seed)
@@ -194,7 +196,7 @@ class Fit:
     def _fit_ranker(
         self,
         model: Retriever,
-        index: ApproximateIndex | None,
+        index: Index,
         plan: Plan,
         held_out: ValidationPart,
         mix: Mix | None,

@@ -1,4 +1,4 @@
-"""Classes that score about highest: none of them is further below the best than rounding to bytes can explain.
+"""Exact search for training: no class found is further below the best than rounding to bytes can explain.
 
 Shapes: N queries, K classes, D dimension, k best classes.
 """
@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from owlmine.index import exact
-from owlmine.index import rough as rough_search
-from owlmine.index.rough import RoughSearch
+from owlmine.index.exact import ExactIndex
 from owlmine.mining import hardest
 from owlmine.mining.int8 import cpu_multiplies_int8
 
@@ -43,7 +42,7 @@ def largest_errors(queries_ND: Tensor, table_KD: Tensor) -> Tensor:
 )
 def test_none_is_far_below_the_best(num_queries: int, num_classes: int, dim: int, k: int) -> None:
     queries_ND, table_KD = drawn(num_queries, dim, 1), drawn(num_classes, dim, 2) * drawn(num_classes, 1, 3).abs()
-    ids_Nk = RoughSearch(table_KD)(queries_ND, k)
+    ids_Nk = ExactIndex(table_KD).rough(queries_ND, k)
     assert ids_Nk.shape == (num_queries, k)
     assert all(len(own) == k for own in sets(ids_Nk))
     exact_NK = queries_ND.double() @ table_KD.double().T
@@ -55,7 +54,7 @@ def test_none_is_far_below_the_best(num_queries: int, num_classes: int, dim: int
 @needs_bytes
 def test_nearly_all_are_among_the_best() -> None:
     queries_ND, table_KD = drawn(50, 128, 1), drawn(5000, 128, 2)
-    found, wanted = RoughSearch(table_KD)(queries_ND, 100), hardest(queries_ND, table_KD, 100)[1]
+    found, wanted = ExactIndex(table_KD).rough(queries_ND, 100), hardest(queries_ND, table_KD, 100)[1]
     shared = [len(a & b) for a, b in zip(sets(found), sets(wanted), strict=True)]
     assert min(shared) >= 93, "96 on the CPU that this was measured on"
     assert min(shared) < 100, "bytes do round"
@@ -64,19 +63,19 @@ def test_nearly_all_are_among_the_best() -> None:
 @needs_bytes
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     queries_ND, table_KD = drawn(100, 32, 1), drawn(200, 32, 2)
-    whole = RoughSearch(table_KD)(queries_ND, 7)
+    whole = ExactIndex(table_KD).rough(queries_ND, 7)
     for name, most in (("_MOST_QUERIES", 33), ("_MOST_CLASSES", 64), ("_MOST_PRODUCTS", 33 * 64)):
         monkeypatch.setattr(exact, name, most)
-    assert sets(RoughSearch(table_KD)(queries_ND, 7)) == sets(whole)
+    assert sets(ExactIndex(table_KD).rough(queries_ND, 7)) == sets(whole)
 
 
 @needs_bytes
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
 def test_a_row_that_has_no_scale_harms_no_other(value: float) -> None:
     queries_ND, table_KD = drawn(10, 32, 1), drawn(60, 32, 2)
-    whole = sets(RoughSearch(table_KD)(queries_ND, 20))
+    whole = sets(ExactIndex(table_KD).rough(queries_ND, 20))
     queries_ND[3] = value
-    found = sets(RoughSearch(table_KD)(queries_ND, 20))
+    found = sets(ExactIndex(table_KD).rough(queries_ND, 20))
     assert [own for row, own in enumerate(found) if row != 3] == [own for row, own in enumerate(whole) if row != 3]
     assert len(found[3]) == 20
 
@@ -85,6 +84,6 @@ def test_a_row_that_has_no_scale_harms_no_other(value: float) -> None:
 def test_otherwise_they_are_the_hardest(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dim = 1 if case == "one dimension" else 32
     if case == "no bytes":
-        monkeypatch.setattr(rough_search, "cpu_multiplies_int8", lambda: False)
+        monkeypatch.setattr(exact, "cpu_multiplies_int8", lambda: False)
     queries_ND, table_KD = drawn(20, dim, 1), drawn(200, dim, 2)
-    torch.testing.assert_close(RoughSearch(table_KD)(queries_ND, 9), hardest(queries_ND, table_KD, 9)[1])
+    torch.testing.assert_close(ExactIndex(table_KD).rough(queries_ND, 9), hardest(queries_ND, table_KD, 9)[1])
