@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -134,6 +136,14 @@ def test_model_cannot_be_changed(model: owlmine.Model) -> None:
             setattr(model, name, None)
     with pytest.raises(FrozenInstanceError):
         model.record.data = "other"  # type: ignore[misc]
+
+
+def test_copies_and_pickles_answer_the_same(model: owlmine.Model) -> None:
+    """Also after the first query, which prepares what reads texts and searches classes."""
+    queries = [text_point(0)["text"]]
+    wanted = model.predict(queries, k=3)
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert again.predict(queries, k=3) == wanted
 
 
 def test_many_threads_get_the_answers_of_one(model: owlmine.Model) -> None:

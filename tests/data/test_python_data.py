@@ -149,6 +149,15 @@ def test_every_form_of_texts_and_of_label_lists_means_the_same() -> None:
         assert dataset_from(texts, Y).meta["checksum"] == wanted
 
 
+def test_columns_of_a_data_frame_name_the_classes() -> None:
+    frame = pd.DataFrame(np.eye(4), columns=["red", "green", "blue", "black"])
+    data = dataset_from(TEXTS, frame)
+    assert list(data.class_names) == ["red", "green", "blue", "black"]
+    assert list(data.class_keys) == ["0", "1", "2", "3"]
+    assert list(dataset_from(TEXTS, frame.set_axis(range(4), axis=1)).class_names) == ["0", "1", "2", "3"]
+    assert list(dataset_from(TEXTS, frame, class_names=list("abcd")).class_names) == list("abcd")
+
+
 def test_columns_of_an_indicator_are_named_in_order() -> None:
     names = [f"colour {number}" for number in range(9)]
     dataset = dataset_from(counts(0), indicator(0), class_names=names)

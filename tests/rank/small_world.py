@@ -57,7 +57,8 @@ class World:
 
     def candidates(self, queries: SparseRows | None = None, **options: Any) -> Candidates:
         encoded = Encoded.of(self.model, self.queries if queries is None else queries)
-        return find_candidates(self.model, encoded, options.pop("count", SHORTLIST), **options)
+        count = options.pop("count", SHORTLIST)
+        return find_candidates(self.model, encoded, count, index=self.training.index, **options)
 
 
 def world(

@@ -15,6 +15,7 @@ import torch
 from owlmine.data.rows import Int64, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.index import ExactIndex
 from owlmine.rank import candidates as module
 from owlmine.rank.candidates import SUGGESTED, Candidates, Encoded, Suggests, find_candidates
 from owlmine.rank.names import NameJudge
@@ -74,7 +75,7 @@ def suggested(
 
 
 def found(model: Retriever, queries: SparseRows, count: int, **options: Any) -> Candidates:
-    return find_candidates(model, Encoded.of(model, queries), count, **options)
+    return find_candidates(model, Encoded.of(model, queries), count, index=ExactIndex(model.classes.weight), **options)
 
 
 @pytest.mark.parametrize("among", [None, SOME])

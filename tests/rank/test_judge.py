@@ -114,7 +114,7 @@ def test_a_new_judge_needs_no_other_change(toy: type[ToyJudge], tmp_path: Path) 
     queries = store["test"].batch(np.arange(20)).queries
     answers = model.answer(queries, 3)
     if toy is SuggestingJudge:
-        listed = model.ranker.candidates(model.dense, Encoded.of(model.dense, queries), 1)
+        listed = model.ranker.candidates(model.dense, Encoded.of(model.dense, queries), 1, index=model.index)
         assert listed.ids_NS.shape[1] > listed.num_listed == 4
     # It has a say: without it answers are others.
     alone, _ = model.shortlist(queries, 3)

@@ -9,30 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from owlmine.rank import linear as module
 from owlmine.rank.linear import LinearJudge, mine_pairs
 from owlmine.rank.linear_training import LinearOptions, MinedPairs, train_linear
 
-from .small_world import World, world
+from .small_world import world
 from .test_candidates import dense_scores
 
 KINDS: dict[str, dict[str, Any]] = {"embedding": {}, "two heads": {"heads": 2}, "linear": {"kind": "linear"}}
 
 
-def length_of_lists(patch: pytest.MonkeyPatch, small: World, length: int) -> None:
-    patch.setattr(module, "_SHORTEST", length)
-    patch.setattr(module, "_MOST_PAIRS", length * len(small.training.queries))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", [1, 5, 24])
-def test_classifiers_learn_what_the_dense_model_confuses(
-    monkeypatch: pytest.MonkeyPatch, kind: str, length: int
-) -> None:
+def test_classifiers_learn_what_the_dense_model_confuses(kind: str, length: int) -> None:
     """A point teaches its labels, and the best classes that are none."""
     small = world(**KINDS[kind])
-    length_of_lists(monkeypatch, small, length)
-    training = small.training
+    training = replace(small.training, sizes=replace(small.training.sizes, confusable=length))
     exact = dense_scores(small.model, training.queries)
     best = np.argsort(-exact, axis=1, kind="stable")[:, :length]
     wanted = MinedPairs.of(best, training.labels, num_classes=24)
@@ -41,18 +32,10 @@ def test_classifiers_learn_what_the_dense_model_confuses(
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
 
 
-@pytest.mark.parametrize(
-    ("most", "shortest", "longest", "length"),
-    [(90 * 7, 2, 20, 7), (1, 4, 20, 4), (10**6, 2, 6, 6), (10**6, 2, 100, 24)],
-)
-def test_lists_are_as_long_as_memory_allows(
-    monkeypatch: pytest.MonkeyPatch, most: int, shortest: int, longest: int, length: int
-) -> None:
-    for name, value in (("_MOST_PAIRS", most), ("_SHORTEST", shortest), ("_LONGEST", longest)):
-        monkeypatch.setattr(module, name, value)
-    said: list[str] = []
-    mine_pairs(replace(world().training, message=said.append))
-    assert said[0] == f"the {length} best classes of each training point, to find confusable classes"
+def test_lists_are_no_longer_than_there_are_classes() -> None:
+    training, said = world().training, list[str]()
+    mine_pairs(replace(training, sizes=replace(training.sizes, confusable=100), message=said.append))
+    assert said[0] == "the 24 best classes of each training point, to find confusable classes"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from scipy.optimize import minimize_scalar
 
 from owlmine.data.rows import SparseRows, offsets_from_counts
 from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.index import ExactIndex
 from owlmine.rank import mix as module
 from owlmine.rank.candidates import SUGGESTED, Encoded, find_candidates
 from owlmine.rank.judge import JUDGES, Variant
@@ -366,13 +367,13 @@ def test_a_class_that_two_judges_suggest_stays_where_one_of_them_is_dropped() ->
     names = NameJudge.over(SparseWeights(unit.offsets, unit.indices, unit.values, np.zeros(num, np.float32), num))
     judges: dict[str, dict[Variant, Any]] = {"neighbours": {"power 4": neighbours}, "names": {None: names}}
     model = Retriever.new(ModelShape(num, num, dim=4), seed=0)
-    encoded, lists = Encoded.of(model, unit), []
+    encoded, index, lists = Encoded.of(model, unit), ExactIndex(model.classes.weight), []
     truth = SparseRows(unit.offsets, unit.indices, None)
 
     def gather(which: Collection[str]) -> Evidence:
         some = {name: forms for name, forms in judges.items() if name in which}
         suggesters = [next(iter(forms.values())) for forms in some.values()]
-        lists.append(find_candidates(model, encoded, listed, suggesters=suggesters))
+        lists.append(find_candidates(model, encoded, listed, index=index, suggesters=suggesters))
         return Evidence.of(lists[-1], truth, some, num)
 
     mix, precision = choose_mix(gather, list(judges))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from owlmine.data.rows import SparseRows
 from owlmine.dense.retriever import ModelShape, Retriever
+from owlmine.index import ExactIndex
 from owlmine.rank import (
     JUDGES,
     Judge,
@@ -33,6 +34,7 @@ from owlmine.rank.points import DensePoints, SparsePoints
 from owlmine.rank.sparse_weights import SparseWeights
 
 MODEL = Retriever.new(ModelShape(3, 3, dim=2), seed=0)
+INDEX = ExactIndex(MODEL.classes.weight)
 QUERIES = SparseRows(
     np.array([0, 2, 3], np.int64), np.array([0, 2, 1], np.int32), np.array([1.0, 0.5, 0.25], np.float32)
 )
@@ -204,7 +206,7 @@ def test_the_judges_that_suggest_classes() -> None:
     assert ranker_of({"linear": (LINEAR, 0.1), "rarity": (RARITY, 1.0)}).suggesters == ()
     every = whole_ranker()
     assert every.suggesters == (NEIGHBOURS, VECTOR_NEIGHBOURS, NAMES)
-    found = every.candidates(MODEL, Encoded.of(MODEL, QUERIES), 1)
+    found = every.candidates(MODEL, Encoded.of(MODEL, QUERIES), 1, index=INDEX)
     assert found.suggested == ("neighbours", "vector_neighbours", "names")
     assert found.ids_NS.shape == (2, 3 + 3 * SUGGESTED)
 
@@ -223,7 +225,7 @@ def test_neighbours_find_a_class_that_the_dense_model_does_not_know(judge: Neigh
         found = {}
         for judges in ({"linear": (LINEAR, 0.0)}, {"linear": (LINEAR, 0.0), judge.name: (judge, 5.0)}):
             ranker = ranker_of(judges, shortlist=2)
-            candidates = ranker.candidates(model, encoded, 2)
+            candidates = ranker.candidates(model, encoded, 2, index=ExactIndex(model.classes.weight))
             assert sorted(candidates.ids_NS[row, :2].tolist()) == known
             found[len(judges)] = ranker.order(candidates)[1][row]
         assert unseen not in found[1]
@@ -239,7 +241,7 @@ def test_lists_are_as_long_as_the_shortlist_and_the_answer(
 ) -> None:
     ranker = ranker_of({"linear": (LINEAR, 0.1)}, shortlist=shortlist)
     chosen = None if among is None else np.array(among)
-    found = ranker.candidates(MODEL, Encoded.of(MODEL, QUERIES), k, among=chosen)
+    found = ranker.candidates(MODEL, Encoded.of(MODEL, QUERIES), k, index=INDEX, among=chosen)
     assert found.ids_NS.shape == (2, length)
     assert set(found.ids_NS.ravel().tolist()) <= set(among or range(3))
 

@@ -102,8 +102,8 @@ def test_the_mix_is_chosen_on_validation_points(store: Store, monkeypatch: pytes
     predictor, messages = fitted(store, ensemble_options(heads=None, shortlist=12))
     ((evidence, mix, precision),) = choices
     (batch,) = ValidationPart(store, share=0.2).batches()
-    ranker = predictor.ranker
-    candidates = ranker.candidates(predictor.dense, Encoded.of(predictor.dense, batch.queries), 1)
+    ranker, encoded = predictor.ranker, Encoded.of(predictor.dense, batch.queries)
+    candidates = ranker.candidates(predictor.dense, encoded, 1, index=predictor.index)
     ids_NS = candidates.ids_NS
     assert ids_NS.shape == (80, 12)
     np.testing.assert_array_equal(ids_NS, predictor.shortlist(batch.queries, 12)[1])
@@ -232,7 +232,7 @@ def test_a_class_that_dropped_neighbours_suggest_too_stays_on_the_list(
     # And so it is on the lists that the model has.
     (batch,) = ValidationPart(text_store, share=0.2).batches()
     encoded = Encoded.of(predictor.dense, batch.queries)
-    ids_NS = predictor.ranker.candidates(predictor.dense, encoded, 10).ids_NS
+    ids_NS = predictor.ranker.candidates(predictor.dense, encoded, 10, index=predictor.index).ids_NS
     np.testing.assert_array_equal(ids_NS == batch.labels.indices[:, None], last)
 
 

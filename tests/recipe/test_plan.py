@@ -114,6 +114,13 @@ def test_holding_points_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("num_points", "num_classes", "length"), [(20, 60, 60), (300_000, 10**6, 100), (10**6, 10**6, 30), (10**8, 500, 10)]
+)
+def test_classifiers_learn_from_lists_that_fit_into_memory(num_points: int, num_classes: int, length: int) -> None:
+    assert plan_of(num_points=num_points, num_classes=num_classes).judges.confusable == length
+
+
+@pytest.mark.parametrize(
     ("options", "names"),
     [
         ({}, True),

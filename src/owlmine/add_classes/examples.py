@@ -89,14 +89,14 @@ class ScoredQueries:
 def _scored(predictor: Predictor, features: Features) -> tuple[Tensor, ...]:
     model, ranker = predictor.dense, predictor.ranker
     encoded = Encoded.of(model, features)
-    every = ranker.candidates(model, encoded, PLACES)
+    every = ranker.candidates(model, encoded, PLACES, index=predictor.index)
     check_scores(every.dense_NS, 0, filled_NS=every.ids_NS >= 0)
     # Classes added before have vectors of another length in a re-ranked model, so they are not used.
     num_trained = ranker.num_trained or model.shape.num_classes
     trained = every
     if ranker.num_trained is not None:
         count = min(max(PLACES, ranker.shortlist), num_trained)
-        trained = find_candidates(model, encoded, count, among=np.arange(num_trained))
+        trained = find_candidates(model, encoded, count, index=predictor.index, among=np.arange(num_trained))
     dense_NS, ids_NS = trained.dense_NS[:, : trained.num_listed], trained.ids_NS[:, : trained.num_listed]
     place = min(PLACES, max(num_trained // 10, 1)) - 1
     level_N, floor_N = dense_NS[:, place], np.full(len(encoded), -np.inf, np.float32)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import signal
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import FrameType
 from typing import Annotated, NamedTuple, NoReturn
 
 import typer
+from rich.markup import escape
 
 from owlmine.cli.memory import memory_message
 from owlmine.cli.terminal import visible
@@ -90,7 +93,13 @@ def add_verbs(arguments: list[str]) -> None:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=verb)
         else:
-            app.command(verb, help=summary if verb != asked else None)(command)
+            app.command(verb, help=_help_of(command) if verb == asked else summary)(command)
+
+
+def _help_of(command: Callable[..., None]) -> str:
+    """Its docstring, with a line per paragraph; square brackets are not markup."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return escape("\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))
 
 
 def _not_asked() -> None:

@@ -32,9 +32,8 @@ def index_command(
 ) -> None:
     """Give a model an approximate index of its classes, and measure it.
 
-    predict, evaluate and add-classes then find candidates with it, unless --exact
-    is given. An existing index is replaced. Needs faiss: pip
-    install '.[index]'.
+    predict, evaluate and add-classes then find candidates with it, unless --exact is given. An existing index is
+    replaced. Needs faiss: pip install '.[index]'.
     """
     from owlmine.evaluate.model_data import open_for_model
     from owlmine.evaluate.of_index import index_model, measure_index

@@ -35,7 +35,7 @@ def dataset_from(
     X: texts in a list, an array or a pandas column; a SciPy matrix; a 2-d array or a data frame of numbers.
     Y: for each point a label, or a list or set of labels; or an indicator matrix, sparse or dense, whose columns are
         the classes. Values other than 0 and 1 are weights of labels.
-    class_names: names by class, or a name for each column of an indicator matrix.
+    class_names: names by class, or a name for each column of an indicator matrix; by default, a data frame's columns.
     validation: (X, Y) in the same forms, which become the split ``dev``.
 
     ``conversion_notes`` lists the points and labels that were left out.
@@ -46,6 +46,8 @@ def dataset_from(
         if not isinstance(validation, tuple | list) or len(validation) != 2:
             raise DataError("validation", found=shown(validation), wanted="a pair (X, Y)")
         source.splits["dev"] = _reader(*validation, "X of validation", "Y of validation")
+    if class_names is None:
+        class_names = _column_names(Y)
     if class_names is not None:
         source.class_names = _names_by_key(class_names, train.num_classes)
     if not train.num_labels:
@@ -59,6 +61,14 @@ def _reader(X: Any, Y: Any, name_of_x: str, name_of_y: str) -> MemoryReader:
     if not len(reader):
         raise DataError(name_of_x, found="no points", wanted="at least one")
     return reader
+
+
+def _column_names(Y: Any) -> list[str] | None:
+    """The columns of an indicator matrix that is a data frame with named columns."""
+    if getattr(Y, "ndim", 0) != 2 or not hasattr(Y, "iloc") or Y.shape[1] < 2:
+        return None
+    names = list(Y.columns)
+    return names if all(isinstance(name, str) for name in names) else None
 
 
 def _names_by_key(names: Mapping[Any, str] | Sequence[str], num_columns: int | None) -> dict[str, str]:

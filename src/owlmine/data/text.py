@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,9 +40,7 @@ class TokenCounter:
             if options.hash_bits
             else None
         )
-        self._numbers: defaultdict[str, int] = defaultdict()
-        self._numbers.update({token: number for number, token in enumerate(tokens or ())})
-        self._numbers.default_factory = self._numbers.__len__
+        self._numbers = {token: number for number, token in enumerate(tokens or ())}
 
     @property
     def num_tokens(self) -> int:
@@ -65,7 +62,10 @@ class TokenCounter:
         known = self._numbers
         for row, text in enumerate(texts):
             tokens = self._analyse(text)
-            numbers.extend([known[t] for t in tokens if t in known] if self.frozen else [known[t] for t in tokens])
+            if self.frozen:
+                numbers.extend([known[token] for token in tokens if token in known])
+            else:
+                numbers.extend([known.setdefault(token, len(known)) for token in tokens])
             ends[row] = len(numbers)
         return _counted(np.array(numbers, np.int64), np.diff(ends, prepend=0), len(known))
 

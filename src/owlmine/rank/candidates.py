@@ -21,7 +21,7 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever
-from owlmine.index import ExactIndex, Index
+from owlmine.index import Index
 from owlmine.mining import hardest
 
 SUGGESTED = 20
@@ -94,17 +94,16 @@ def find_candidates(
     encoded: Encoded,
     count: int,
     *,
+    index: Index,
     among: Int64 | None = None,
     suggesters: Sequence[Suggests] = (),
     num_trained: int | None = None,
-    index: Index | None = None,
 ) -> Candidates:
     """The ``count`` best classes of each query, and the classes that judges suggest.
 
-    ``among``: ascending ids to choose from, by exact search. ``index``: finds the best of all classes; exact search if
-    there is none. ``num_trained``: the number of trained classes, if others were appended.
+    ``index``: finds the best of all classes. ``among``: ascending ids to choose from, by exact search. ``num_trained``:
+    the number of trained classes, if others were appended.
     """
-    index = index or ExactIndex(model.classes.weight)
     if among is None:
         dense_NS, ids_NS = _arrays(*index.search(encoded.vectors_ND, count))
     else:

@@ -30,6 +30,8 @@ class JudgeSizes:
 
     shortlist: int
     """How many of the dense model's best classes are judged; suggested classes are added to them."""
+    confusable: int = 100
+    """Best classes of each training point that its linear classifiers learn to tell apart from its labels."""
     neighbours: int = 0
     """Nearest training points that vote for their labels and suggest them; 0: none."""
     neighbour_kinds: tuple[str, ...] = ("sparse",)

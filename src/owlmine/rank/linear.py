@@ -24,10 +24,6 @@ from owlmine.rank.judge import Training, Variant, check_settings, register
 from owlmine.rank.linear_training import LinearOptions, MinedPairs, train_linear
 from owlmine.rank.sparse_weights import SparseWeights
 
-# Limits on pairs of a point and a confusable class, for memory and time. Within these limits, longer shortlists make
-# better classifiers, since they train on more of the classes that they must distinguish.
-_MOST_PAIRS = 30_000_000
-_SHORTEST, _LONGEST = 10, 100
 # Numbers of encoded queries at a time, if a query is as wide as all features.
 _BLOCK_NUMBERS = 1 << 26
 
@@ -100,7 +96,7 @@ class LinearJudge:
 def mine_pairs(training: Training) -> MinedPairs:
     """The classes that the dense model confuses with the labels of training points."""
     model, num_points = training.model, len(training.labels)
-    length = min(max(_MOST_PAIRS // num_points, _SHORTEST), _LONGEST, model.shape.num_classes)
+    length = min(training.sizes.confusable, model.shape.num_classes)
     training.message(f"the {length} best classes of each training point, to find confusable classes")
     ranked_NS = np.empty((num_points, length), np.int32)
     if model.shape.kind == "linear":

@@ -27,6 +27,8 @@ Points = DensePoints | SparsePoints
 # Exponents applied to cosines before voting.
 _POWERS = (2.0, 4.0, 16.0)
 _POWER_OF_SUGGESTIONS = 4.0
+# Votes that agree in so many digits are equal.
+_EQUAL_DIGITS = 9
 # Largest power without overflow.
 _HIGHEST_POWER = 100.0
 # Larger vectors of training points are not used.
@@ -105,7 +107,8 @@ class NeighbourJudge:
         """
         cosines_Nn, points_Nn = self.nearest(encoded)
         rows_V, ids_V, votes_V = self._votes(cosines_Nn, points_Nn, _POWER_OF_SUGGESTIONS)
-        order_V = np.lexsort((ids_V, -votes_V, rows_V))
+        # Sums of the same shares in another order must not decide between equal classes.
+        order_V = np.lexsort((ids_V, -votes_V.round(_EQUAL_DIGITS), rows_V))
         order_V = order_V[votes_V[order_V] > 0]
         rows_V, ids_V = rows_V[order_V], ids_V[order_V]
         starts_N = np.searchsorted(rows_V, np.arange(len(encoded)))

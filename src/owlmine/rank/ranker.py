@@ -62,8 +62,8 @@ class Ranker:
         encoded: Encoded,
         k: int,
         *,
+        index: Index,
         among: Int64 | None = None,
-        index: Index | None = None,
     ) -> Candidates:
         """The lists to judge for the best ``k`` classes, of all or ``among`` some."""
         available = model.shape.num_classes if among is None else len(among)

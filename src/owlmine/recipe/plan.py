@@ -119,6 +119,9 @@ EPOCHS, EPOCHS_ON_CPU = 15.0, ((60_000, 8.0), (math.inf, 5.0))
 INDEX_FROM = 100_000
 SHORTLIST = 50
 NEIGHBOURS = 30
+# Classes of each training point that linear classifiers learn to tell apart from its labels: longer lists make better
+# classifiers, within limits on all pairs of a point and a class, for memory and time.
+MOST_PAIRS, LEAST_CONFUSABLE, MOST_CONFUSABLE = 30_000_000, 10, 100
 # Costs of the linear classifiers to choose from, with at most so many pairs to learn from.
 COSTS = (0.1, 0.3, 1.0, 3.0)
 PAIRS_ON_GPU, PAIRS_ON_CPU = 10_000_000, 1_000_000
@@ -265,6 +268,7 @@ def _judges(options: TrainOptions, facts: Facts) -> JudgeSizes:
     by_vectors = facts.on_gpu or bool(model.neighbours)
     return JudgeSizes(
         shortlist=min(shortlist, facts.num_classes),
+        confusable=min(max(MOST_PAIRS // facts.num_points, LEAST_CONFUSABLE), MOST_CONFUSABLE, facts.num_classes),
         neighbours=min(neighbours, facts.num_points),
         neighbour_kinds=("sparse", "dense") if by_vectors else ("sparse",),
         # Vectors of a linear model have a number for each feature, which is too long to build for a list of classes.
