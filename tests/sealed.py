@@ -13,7 +13,7 @@ def seal(folder: Path) -> None:
     """Whatever the files hold now, their checksums fit."""
     file = folder / "config.json"
     config = json.loads(file.read_text())
-    tables = {name: folder / f"{name}.safetensors" for name in config["sha256"]}
+    tables = {n: folder / ("index.faiss" if n == "index" else f"{n}.safetensors") for n in config["sha256"]}
     config["sha256"] |= {name: sha256_of(table) for name, table in tables.items() if table.exists()}
     config["checksum"] = meta_checksum(config)
     file.write_text(json.dumps(config))

@@ -148,11 +148,13 @@ MODELS = {
 def run(*arguments: object, input: str | bytes | None = None) -> Any:
     """``owlmine ARGUMENTS`` in this process; an error that the command line would print is ``result.exception``."""
     from owlmine.cli.evaluate import evaluate_command
+    from owlmine.cli.index import index_command
     from owlmine.cli.predict import predict_command
     from owlmine.cli.train import train_command
 
     app = typer.Typer()
     app.command("evaluate")(evaluate_command)
+    app.command("index")(index_command)
     app.command("predict")(predict_command)
     app.command("train")(train_command)
     return CliRunner().invoke(app, [str(argument) for argument in arguments], input=input)

@@ -14,6 +14,7 @@ from owlmine.recipe.plan import (
     FEW_POINTS,
     HEADS_ON_CPU,
     HEADS_ON_GPU,
+    INDEX_FROM,
     LEAST_BATCH,
     LEAST_POOL,
     LEAST_STEPS,
@@ -46,7 +47,8 @@ def sizes() -> str:
         f" {_kinds(gpu.neighbour_kinds)} on a GPU. A single model has {single.dim} dimensions and {single.epochs:g}"
         f" epochs on both. Batches have {single.batch_size} points. With up to {FEW_POINTS:,} points of dense columns,"
         f" batches are smaller (at least {LEAST_BATCH} points) and there are more epochs (at least {LEAST_STEPS}"
-        " steps)."
+        f" steps). On a CPU, an approximate index finds the candidates among {INDEX_FROM:,} classes or more, if faiss"
+        " is installed."
     )
     return markdown(("training points", "models on a GPU", "models on a CPU"), rows, left=3) + "\n\n" + fill(notes, 120)
 

@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     from owlmine.estimator import OwlmineClassifier
     from owlmine.losses import MinedLoss, top_k
     from owlmine.mining import draw_batch_pool
-    from owlmine.model import Lift, Model, Prediction, Predictions, fit, load
+    from owlmine.model import Model, Prediction, Predictions, fit, load
     from owlmine.recipe.options import TrainOptions
 
 __all__ = [
-    "Lift",
     "MinedLoss",
     "Model",
     "OwlmineClassifier",
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Lift", "Model", "Prediction", "Predictions", "fit", "load"), "owlmine.model"),
+    **dict.fromkeys(("Model", "Prediction", "Predictions", "fit", "load"), "owlmine.model"),
     "OwlmineClassifier": "owlmine.estimator",
     "TrainOptions": "owlmine.recipe.options",
     **dict.fromkeys(("MinedLoss", "top_k"), "owlmine.losses"),

@@ -24,11 +24,11 @@ from owlmine.evaluate.of_model import Evaluation, evaluate_model
 from owlmine.files import NewFolder
 from owlmine.folder.model_folder import load_model, save_model
 from owlmine.metrics.propensity import PropensityConstants
-from owlmine.rank.predictor import Lift, Prediction, Predictions, Predictor
+from owlmine.rank.predictor import Prediction, Predictions, Predictor
 from owlmine.recipe import fit as recipe
 from owlmine.recipe.options import TrainOptions
 
-__all__ = ["Lift", "Model", "Prediction", "Predictions", "fit", "load"]
+__all__ = ["Model", "Prediction", "Predictions", "fit", "load"]
 
 _IN_MEMORY = "data in memory"
 

@@ -15,7 +15,6 @@ from owlmine.data import Store
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.of_model import evaluate_model
 from owlmine.evaluate.picture import plot_evaluation
-from owlmine.rank.predictor import Lift
 
 from ..small_models import calibrated_model, run, text_data, text_model, text_store
 
@@ -138,7 +137,7 @@ def test_rare_classes_are_lifted_on_request() -> None:
     assert plain == [json.loads(line)["classes"] for line in run(*arguments).stdout.splitlines()]
     predictor = owlmine.load(calibrated_model())
     queries = Store.open(text_store())["test"].batch(np.arange(len(lifted))).queries
-    ids_Nk = predictor.answer(queries, 3, lift=Lift(1.0)).ids_Nk
+    ids_Nk = predictor.answer(queries, 3, tail=1.0).ids_Nk
     keys = [[predictor.classes.keys[c] for c in row] for row in ids_Nk.tolist()]
     assert [[found["key"] for found in classes] for classes in lifted] == keys
 
@@ -147,7 +146,7 @@ def test_what_cannot_be_lifted() -> None:
     for verb in ("predict", "evaluate"):
         done = run(verb, calibrated_model(), text_store(), "--tail", "2", "--device", "cpu")
         assert isinstance(done.exception, OwlmineError)
-        assert str(done.exception).startswith("the tail's strength is 2")
+        assert str(done.exception).startswith("tail is 2")
         done = run(verb, text_model(), text_store(), "--tail", "0.5", "--device", "cpu")
         assert isinstance(done.exception, OwlmineError)
         assert "the model has no probabilities" in str(done.exception)

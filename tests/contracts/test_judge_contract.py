@@ -124,15 +124,6 @@ def test_scores_are_finite_numbers_that_say_something(name: str) -> None:
 
 
 @every_judge
-def test_all_forms_at_once_are_all_forms(name: str) -> None:
-    candidates = some_candidates(name)
-    together = JUDGES[name].scores_of_all(forms_of(name), candidates)
-    assert list(together) == list(forms_of(name))
-    for variant, judge in forms_of(name).items():
-        np.testing.assert_array_equal(together[variant], judge.scores(candidates))
-
-
-@every_judge
 def test_a_batch_is_its_queries_one_by_one(name: str) -> None:
     candidates = some_candidates(name)
     for _, judge in judges(name):

@@ -18,7 +18,7 @@ from owlmine.evaluate.of_model import Evaluation, evaluate_model
 from owlmine.evaluate.picture import plot_evaluation
 from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
 from owlmine.metrics.ranking_metrics import FrequencyCuts
-from owlmine.rank.predictor import Lift, Predictor
+from owlmine.rank.predictor import Predictor
 from owlmine.recipe.fit import fit
 from owlmine.recipe.options import TrainOptions
 
@@ -31,7 +31,7 @@ def looped(
     k: int,
     *,
     constants: PropensityConstants | None = None,
-    lift: Lift | None = None,
+    tail: float = 0.0,
 ) -> dict[str, float]:
     """P, R and PSP from each point's full list of scores, one point at a time."""
     num_classes = len(predictor.classes)
@@ -40,7 +40,7 @@ def looped(
     precision = recall = scored = best = 0.0
     for row in range(len(split)):
         batch = split.batch(np.array([row]))
-        (order,) = predictor.answer(batch.queries, num_classes, lift=lift).ids_Nk
+        (order,) = predictor.answer(batch.queries, num_classes, tail=tail, propensity=constants).ids_Nk
         filtered = {int(c) for r, c in left_out if r == row}
         labels = set(batch.labels.indices.tolist()) - filtered
         shown = [c for c in order.tolist() if c not in filtered][:k]
@@ -180,7 +180,7 @@ def test_rare_classes_are_lifted_before_anything_is_measured(
     lifted = evaluate_model(calibrated, split, ks=[1, 3], constants=constants, tail=1.0)
     own = constants or PropensityConstants(0.6, 2.6)
     for k in (1, 3):
-        for name, value in looped(calibrated, split, k, constants=own, lift=Lift(1.0, own)).items():
+        for name, value in looped(calibrated, split, k, constants=own, tail=1.0).items():
             assert lifted.figures[f"{name}@{k}"] == pytest.approx(value), name
     assert lifted.figures != evaluate_model(calibrated, split, ks=[1, 3], constants=constants).figures
 
@@ -189,7 +189,7 @@ def test_nothing_is_lifted_without_probabilities() -> None:
     predictor, split = owlmine.load(text_model()), Store.open(text_store())["test"]
     with pytest.raises(OwlmineError, match="the model has no probabilities"):
         evaluate_model(predictor, split, tail=0.5)
-    with pytest.raises(OwlmineError, match=r"strength is 1\.5; wanted .*0 to 1"):
+    with pytest.raises(OwlmineError, match=r"tail is 1\.5; wanted .*0 to 1"):
         evaluate_model(predictor, split, tail=1.5)
 
 

@@ -101,7 +101,7 @@ def test_probable_and_lifted_classes_need_probabilities() -> None:
         answer(without, blocks, 3, tail=0.5)
     with pytest.raises(OwlmineError, match="from 0 to 1"):
         answer(with_them, blocks, 3, at_least=1.5)
-    with pytest.raises(OwlmineError, match="the tail's strength is 2"):
+    with pytest.raises(OwlmineError, match="tail is 2"):
         answer(with_them, blocks, 3, tail=2)
 
 

@@ -38,6 +38,7 @@ class ToyJudge:
     prior: ClassVar[float] = 0.5
     must_help: ClassVar[bool] = True
     is_default: ClassVar[bool] = False
+    title: ClassVar[str] = "words that a class often has"
     default_variant: ClassVar[Variant] = None
 
     features_KL: Int64
@@ -56,10 +57,6 @@ class ToyJudge:
         best = np.argsort(-(sums / (sums.sum(axis=0) + 1)), axis=1, kind="stable")
         lengths = {f"{length} words": length for length in LENGTHS}
         return {v: cls(best[:, :length].copy()) for v, length in lengths.items() if chosen in (None, v)}
-
-    @classmethod
-    def scores_of_all(cls, forms: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        return {variant: judge.scores(candidates) for variant, judge in forms.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
         queries = candidates.sparse_queries.to_scipy(int(self.features_KL.max()) + 1000)

@@ -26,7 +26,7 @@ from owlmine.metrics import inverse_propensities
 from owlmine.metrics.propensity import PropensityConstants
 from owlmine.rank import LinearJudge, Mix, Ranker, RarityJudge
 from owlmine.rank import predictor as module
-from owlmine.rank.predictor import Lift, Predictions, Predictor
+from owlmine.rank.predictor import Predictions, Predictor
 from owlmine.rank.probabilities import Calibration
 from owlmine.rank.record import Record
 from owlmine.rank.sparse_weights import SparseWeights
@@ -225,7 +225,7 @@ def test_blocks_of_queries_do_not_show(monkeypatch: pytest.MonkeyPatch, num_rows
         return [
             model.answer(queries, 7),
             model.answer(queries, 4, among=SOME),
-            model.answer(queries, 5, lift=Lift(0.5)),
+            model.answer(queries, 5, tail=0.5),
         ]
 
     whole = answers()
@@ -259,27 +259,27 @@ def test_each_block_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = model.dense.encode
     monkeypatch.setattr(model.dense, "encode", lambda batch: sizes.append(len(batch)) or encode(batch))
     monkeypatch.setattr(module, "_BLOCK_ROWS", 5)
-    model.answer(some_queries(), 3, among=SOME, lift=Lift(0.5))
+    model.answer(some_queries(), 3, among=SOME, tail=0.5)
     assert sizes == [5, 4]
 
 
 @pytest.mark.parametrize(("k", "among"), [(1, None), (5, None), (44, None), (1, SOME), (6, SOME)])
-@pytest.mark.parametrize("lift", [None, Lift(0.5)])
-def test_no_queries_have_no_answers(k: int, among: Int64 | None, lift: Lift | None) -> None:
+@pytest.mark.parametrize("tail", [0.0, 0.5])
+def test_no_queries_have_no_answers(k: int, among: Int64 | None, tail: float) -> None:
     model = some_predictor(calibration=CALIBRATION)
-    answers = model.answer(some_queries()[:0], k, among=among, lift=lift)
+    answers = model.answer(some_queries()[:0], k, among=among, tail=tail)
     assert answers.probabilities_Nk is not None
     assert answers.scores_Nk.shape == answers.ids_Nk.shape == answers.probabilities_Nk.shape == (0, k)
     assert model.name(answers) == []
     assert some_predictor().answer(some_queries()[:0], k, among=among).probabilities_Nk is None
 
 
-@pytest.mark.parametrize("strength", [0.0, 0.5])
+@pytest.mark.parametrize("tail", [0.0, 0.5])
 @pytest.mark.parametrize("among", [None, SOME])
-def test_probabilities_of_classes_that_names_suggest(strength: float, among: Int64 | None) -> None:
+def test_probabilities_of_classes_that_names_suggest(tail: float, among: Int64 | None) -> None:
     model, queries = some_predictor(shortlist=2, calibration=CALIBRATION), some_queries()
     for k in (1, 3, NUM_CLASSES if among is None else len(among)):
-        answers = model.answer(queries, k, among=among, lift=Lift(strength))
+        answers = model.answer(queries, k, among=among, tail=tail)
         assert answers.probabilities_Nk is not None
         assert (answers.ids_Nk >= 0).all()
         assert np.isfinite(answers.scores_Nk).all()
@@ -297,29 +297,29 @@ def test_fewer_classes_than_asked_for_are_all_listed(num_classes: int, among: In
     assert model.shortlist(queries, k, among=among)[1].shape == (NUM_QUERIES, 3)
 
 
-def lifted_by_loop(whole: Predictions, strength: float, constants: PropensityConstants, k: int) -> list[list[int]]:
-    """Of the hundred best, all in this model: by probability times inverse propensity^strength."""
+def lifted_by_loop(whole: Predictions, tail: float, constants: PropensityConstants, k: int) -> list[list[int]]:
+    """Of the hundred best, all in this model: by probability times inverse propensity^tail."""
     assert whole.probabilities_Nk is not None
     weights_K = inverse_propensities(COUNTS, 100, constants=constants).tolist()
     found = []
     for ids, probabilities in zip(whole.ids_Nk.tolist(), whole.probabilities_Nk.tolist(), strict=True):
-        worth = [p * weights_K[c] ** strength for c, p in zip(ids, probabilities, strict=True)]
+        worth = [p * weights_K[c] ** tail for c, p in zip(ids, probabilities, strict=True)]
         found.append([ids[place] for place in sorted(range(len(ids)), key=lambda place: -worth[place])[:k]])
     return found
 
 
-@pytest.mark.parametrize("strength", [0.3, 1.0])
+@pytest.mark.parametrize("tail", [0.3, 1.0])
 @pytest.mark.parametrize("constants", [None, PropensityConstants(0.5, 0.4)])
 @pytest.mark.parametrize("k", [1, 7])
-def test_rare_classes_are_lifted_as_a_loop_does(strength: float, constants: PropensityConstants | None, k: int) -> None:
+def test_rare_classes_are_lifted_as_a_loop_does(tail: float, constants: PropensityConstants | None, k: int) -> None:
     """With the constants that are given, or else those of the record."""
     model, queries = some_predictor(calibration=CALIBRATION), some_queries()
     own = PropensityConstants(0.6, 2.6)
     model = replace(model, record=replace(model.record, propensity=own))
     whole = model.answer(queries, NUM_CLASSES)
-    lifted = model.answer(queries, k, lift=Lift(strength, constants))
+    lifted = model.answer(queries, k, tail=tail, propensity=constants)
     # A class that does not come into the list of its own accord is asked of the list of all.
-    assert lifted.ids_Nk.tolist() == lifted_by_loop(whole, strength, constants or own, k)
+    assert lifted.ids_Nk.tolist() == lifted_by_loop(whole, tail, constants or own, k)
     by_class = np.empty_like(whole.scores_Nk)
     np.put_along_axis(by_class, whole.ids_Nk, whole.scores_Nk, axis=1)
     np.testing.assert_allclose(lifted.scores_Nk, np.take_along_axis(by_class, lifted.ids_Nk, axis=1), atol=5e-7)
@@ -332,12 +332,12 @@ def test_the_lifted_order_against_a_loop(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))
     probabilities = data.draw(st.lists(st.floats(0.0, 1.0, width=32), min_size=count, max_size=count))
     ids = data.draw(st.lists(st.integers(-1, 7), min_size=count, max_size=count))
-    strength = data.draw(st.sampled_from([0.0, 0.3, 1.0]))
+    tail = data.draw(st.sampled_from([0.0, 0.3, 1.0]))
     weights = inverse_propensities(COUNTS, 100).tolist()
     given_ids, scores = np.array([ids]), np.arange(count, dtype=np.float32)[None]
     predictions = Predictions(given_ids, scores, np.array([probabilities], np.float32))
-    found = some_predictor()._lifted(predictions, Lift(strength))
-    worth = [-1.0 if c < 0 else p * weights[c] ** strength for p, c in zip(probabilities, ids, strict=True)]
+    found = some_predictor()._lifted(predictions, tail, PropensityConstants())
+    worth = [-1.0 if c < 0 else p * weights[c] ** tail for p, c in zip(probabilities, ids, strict=True)]
     order = sorted(range(count), key=lambda place: -worth[place])
     assert found.scores_Nk[0].tolist() == order
     assert found.ids_Nk[0].tolist() == [ids[place] for place in order]
@@ -349,8 +349,8 @@ def test_precision_is_traded_for_propensity_scored_precision() -> None:
     """Judged by what the model expects: probabilities in place of hits, so that chance has no say."""
     model, weights_K = some_predictor(calibration=CALIBRATION), inverse_propensities(COUNTS, 100)
     expected = []
-    for strength in (0.0, 0.5, 1.0):
-        answers = model.answer(some_queries(num_rows=60), 3, lift=Lift(strength))
+    for tail in (0.0, 0.5, 1.0):
+        answers = model.answer(some_queries(num_rows=60), 3, tail=tail)
         assert answers.probabilities_Nk is not None
         expected.append((answers.probabilities_Nk.sum(), (answers.probabilities_Nk * weights_K[answers.ids_Nk]).sum()))
     precision, scored = zip(*expected, strict=True)
@@ -358,21 +358,21 @@ def test_precision_is_traded_for_propensity_scored_precision() -> None:
     assert scored[0] < scored[1] < scored[2]
 
 
-def test_nothing_changes_without_strength() -> None:
+def test_nothing_changes_without_tail() -> None:
     """Not even where there are no propensities: a model of two points has none."""
     model, queries = some_predictor(), some_queries()
     model = replace(model, classes=replace(model.classes, num_points=2))
-    assert_same(model.answer(queries, 5, lift=Lift(0.0)), model.answer(queries, 5))
+    assert_same(model.answer(queries, 5, tail=0.0), model.answer(queries, 5))
     with_calibration = replace(model, record=replace(model.record, calibration=CALIBRATION))
-    assert_same(with_calibration.answer(queries, 5, lift=Lift(0.0)), with_calibration.answer(queries, 5))
+    assert_same(with_calibration.answer(queries, 5, tail=0.0), with_calibration.answer(queries, 5))
     with pytest.raises(OwlmineError, match=r"rare classes cannot be lifted: num_points is 2; wanted at least 3"):
-        with_calibration.answer(queries, 5, lift=Lift(0.5))
+        with_calibration.answer(queries, 5, tail=0.5)
 
 
-@pytest.mark.parametrize("strength", [-0.1, 1.5, float("nan"), "0.5", None])
-def test_strengths_that_cannot_be(strength: Any) -> None:
-    with pytest.raises(OwlmineError, match=r"strength is .*; wanted a number from 0 to 1"):
-        some_predictor(calibration=CALIBRATION).predict(some_queries(), tail=strength)
+@pytest.mark.parametrize("tail", [-0.1, 1.5, float("nan"), "0.5", None])
+def test_tails_that_cannot_be(tail: Any) -> None:
+    with pytest.raises(OwlmineError, match=r"tail is .*; wanted a number from 0 to 1"):
+        some_predictor(calibration=CALIBRATION).predict(some_queries(), tail=tail)
 
 
 def test_without_probabilities_nothing_is_lifted() -> None:
@@ -403,7 +403,7 @@ def test_words_for_the_answers() -> None:
         assert [one.probability for one in row] == probabilities
     assert some_predictor().predict(queries, 1)[0][0].probability is None
     lifted = model.predict(queries, 2, tail=1.0)
-    named = model.name(model.answer(queries, 2, lift=Lift(1.0)))
+    named = model.name(model.answer(queries, 2, tail=1.0))
     assert lifted == [row if known else [] for row, known in zip(named, known_N, strict=True)]
     assert lifted != model.predict(queries, 2)
 
@@ -438,7 +438,7 @@ def test_sixteen_threads_get_the_answers_of_one() -> None:
         calls += [
             lambda rows=rows: model.answer(rows, 5),
             lambda rows=rows: model.answer(rows, 3, among=SOME),
-            lambda rows=rows, number=number: model.answer(rows, 5, lift=Lift(0.7, constants[number % 3])),
+            lambda rows=rows, number=number: model.answer(rows, 5, tail=0.7, propensity=constants[number % 3]),
             lambda rows=rows: model.predict_batch(rows, 4, tail=1.0),
         ]
     wanted = [call() for call in calls]

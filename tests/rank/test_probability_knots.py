@@ -206,12 +206,6 @@ def test_promises_that_are_certain_and_wrong(certain: float) -> None:
     assert not knots_help(promised_NS, hits_NS), "knots leave 0 and 1 where they are"
 
 
-def test_a_model_from_before_has_none() -> None:
-    told = Calibration.fit(*scored(50)).to_dict()
-    del told["knots"]
-    assert Calibration.from_dict(told).knots == ()
-
-
 def test_knots_mend_what_the_smooth_map_cannot() -> None:
     scores, hits = scored(4_000)
     fitted = Calibration.fit(scores[:2_000], hits[:2_000])

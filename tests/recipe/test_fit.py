@@ -213,11 +213,11 @@ def test_a_class_that_dropped_neighbours_suggest_too_stays_on_the_list(
     def listening(gather: Gather, judges: Collection[str]) -> tuple[Mix, float]:
         return choose(lambda some: gathered.append(gather(some)) or gathered[-1], judges)
 
-    def know_nothing(forms: dict[Any, Any], candidates: Candidates) -> dict[Any, Any]:
-        return {form: np.zeros_like(candidates.dense_NS) for form in forms}
+    def know_nothing(judge: NeighbourJudge, candidates: Candidates) -> Any:
+        return np.zeros_like(candidates.dense_NS)
 
     monkeypatch.setattr(recipe, "choose_mix", listening)
-    monkeypatch.setattr(NeighbourJudge, "scores_of_all", know_nothing)
+    monkeypatch.setattr(NeighbourJudge, "scores", know_nothing)
     predictor = fitted(text_store, text_options(epochs=0.2, neighbours=5))[0]
     assert set(predictor.ranker.judges) == {"linear", "rarity", "names"}
     names = ("neighbours", "vector_neighbours", "names")

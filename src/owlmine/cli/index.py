@@ -13,17 +13,22 @@ import typer
 from owlmine.cli.data import ConversionProgress, JsonOption
 from owlmine.cli.model_options import ModelArgument, open_model
 from owlmine.cli.options import with_options
+from owlmine.errors import OwlmineError
 from owlmine.evaluate.model_data import ReadOptions
 
 
 @with_options(ReadOptions)
 def index_command(
     model: ModelArgument,
-    data: Annotated[
-        str,
-        typer.Argument(metavar="DATA", help="Queries to measure with: a store, a file, a folder of files, or: sample."),
-    ],
     options: ReadOptions,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA",
+            help="Queries to measure with: a store, a file, a folder of files, or: sample.",
+            show_default="training points that the model keeps",
+        ),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option("--split", help="The split to measure with.", show_default="test; all of a single file"),
@@ -36,23 +41,31 @@ def index_command(
     replaced. Needs faiss: pip install '.[index]'.
     """
     from owlmine.evaluate.model_data import open_for_model
-    from owlmine.evaluate.of_index import index_model, measure_index
+    from owlmine.evaluate.of_index import index_model, measure_index, queries_of, training_queries
     from owlmine.folder.model_folder import save_index
     from owlmine.index.approximate import ApproximateIndex, require_faiss
 
     require_faiss()
     predictor = index_model(open_model(model, "cpu", exact=True))
     assert isinstance(predictor.index, ApproximateIndex)
-    with TemporaryDirectory(prefix="owlmine-") as scratch:
-        with ConversionProgress() as reading:
-            store, name = open_for_model(predictor, data, Path(scratch), split=split, options=options, progress=reading)
-        figures = measure_index(predictor, store[name])
+    if data is None:
+        if split is not None or options != ReadOptions():
+            raise OwlmineError("options of reading without DATA; wanted: owlmine index MODEL DATA")
+        queries, source = training_queries(predictor), "training points"
+    else:
+        with TemporaryDirectory(prefix="owlmine-") as scratch:
+            with ConversionProgress() as reading:
+                store, name = open_for_model(
+                    predictor, data, Path(scratch), split=split, options=options, progress=reading
+                )
+            queries, source = queries_of(store[name]), "queries"
+    figures = measure_index(predictor, queries)
     save_index(model, predictor.index, asdict(figures))
     if as_json:
         typer.echo(json.dumps({"model": str(model)} | asdict(figures), indent=1))
         return
     typer.echo(
-        f"{model}: an index of {len(predictor.classes):,} classes, measured on {figures.queries:,} queries\n"
+        f"{model}: an index of {len(predictor.classes):,} classes, measured on {figures.queries:,} {source}\n"
         f"recall of the best {figures.best}: {figures.recall_of_best:.2f} %, of the {figures.listed} that are judged:"
         f" {figures.recall_of_list:.2f} %\n"
         f"a query in a batch: {figures.index_ms:.2f} ms, exact search {figures.exact_ms:.2f} ms\n"

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from owlmine.compare.curves import LARGE, SMALL, Line, curves_svg, legend_key
 from owlmine.compare.figures import NAMES, TABLE_2, ratio_text
 from owlmine.compare.runs import machine_text
+from owlmine.rank import JUDGES
 
 
 def comparison_page(results: dict[str, Any]) -> str:
@@ -31,15 +32,6 @@ def demo_page(results: dict[str, Any]) -> str:
 
 def _page(template: str, results: dict[str, Any]) -> str:
     return _environment().get_template(template).render(results)
-
-
-_JUDGES = {
-    "linear": "linear classifiers",
-    "names": "class names that appear in the text",
-    "neighbours": "votes of similar training points",
-    "rarity": "a boost for rare classes",
-    "vector_neighbours": "votes of training points with similar vectors",
-}
 
 
 @cache
@@ -59,7 +51,7 @@ def _environment() -> Environment:
         "ratio": ratio_text,
         "duration": duration,
         "machine": machine_text,
-        "judge": lambda name: _JUDGES.get(name, name),
+        "judge": lambda name: JUDGES[name].title,
         "command": shlex.join,
     }
     environment.globals |= {

@@ -12,7 +12,7 @@ import numpy as np
 from owlmine.data.class_keys import ClassKeys, NumberCounts, class_keys
 from owlmine.data.companions import write_class_features, write_class_names, write_filter
 from owlmine.data.features import FeaturePlan, plan_features
-from owlmine.data.formats.block import PointReader, joined_classes
+from owlmine.data.formats.block import joined_classes
 from owlmine.data.ingest import Progress, RawSplit
 from owlmine.data.options import ConvertOptions
 from owlmine.data.population import write_split
@@ -137,15 +137,12 @@ def _check_alike(source: Source) -> None:
             if found != wanted:
                 raise DataError(
                     reader.source,
-                    found=_told(what, found),
-                    wanted=f"{_told(what, wanted)}, as in {train.source}",
+                    found=_in_words(what, found),
+                    wanted=f"{_in_words(what, wanted)}, as in {train.source}",
                 )
 
 
-def _told(what: str, value: Any) -> str:
+def _in_words(what: str, value: Any) -> str:
     if what == "kind":
         return f"{value} queries"
     return f"{value:,} {what.removeprefix('num_')}" if value is not None else f"no stated {what.removeprefix('num_')}"
-
-
-__all__ = ["PointReader", "convert"]

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from owlmine.data.companions import write_filter
 from owlmine.data.datasets import SAMPLE, sample_folder
 from owlmine.data.features import FeaturePlan
 from owlmine.data.formats.block import PointReader
-from owlmine.data.formats.memory import MemoryReader
 from owlmine.data.ingest import Progress, RawSplit
 from owlmine.data.population import WrittenSplit, write_split
 from owlmine.data.python_data import MemoryWriter
@@ -26,11 +24,10 @@ from owlmine.data.store import Split, Store, is_store
 from owlmine.data.store_writer import DatasetWriter, StoreWriter
 from owlmine.data.text import TokenCounter, TokenOptions
 from owlmine.errors import DataError, OwlmineError
-from owlmine.exchange.labelled import ExampleOptions, check_reader, number_of_first_feature, open_source
+from owlmine.exchange.labelled import ExampleOptions, memory_reader, number_of_first_feature, open_split
 from owlmine.options import option
 from owlmine.rank.class_index import ClassIndex
 from owlmine.rank.predictor import Predictor
-from owlmine.rank.queries import as_sparse
 from owlmine.rank.words import FeatureWords
 from owlmine.version import __version__
 
@@ -66,17 +63,7 @@ def open_for_model(
         predictor.check_fits(store)
         return store, split or _DEFAULT_SPLIT
     options = options or ReadOptions()
-    source = open_source(path, options)
-    if path.is_dir():
-        split = split or _DEFAULT_SPLIT
-        if split not in source.splits:
-            raise OwlmineError(f"{path}: no split {split!r}; it has {', '.join(source.splits)}")
-        reader = source.splits[split]
-    elif split is not None:
-        raise OwlmineError(f"{path}: is one file, which is read whole; leave --split {split} out")
-    else:
-        split, reader = _DEFAULT_SPLIT, source.splits["train"]
-    check_reader(predictor, reader)
+    source, split, reader = open_split(predictor, path, options, split, default=_DEFAULT_SPLIT)
     with StoreWriter(scratch / "data") as writer:
         points = _Points(
             predictor,
@@ -112,14 +99,8 @@ def split_from(predictor: Predictor, X: Any, Y: Any) -> Split:
 
     Labels that the model does not have are dropped, and so are points left without a label or a known word.
     """
-    if predictor.takes == "sparse vectors":
-        rows = as_sparse(X, num_features=predictor.dense.shape.num_features)
-        values = np.ones(len(rows.indices), np.float32) if rows.values is None else rows.values
-        X = csr_array((values, rows.indices, rows.offsets), shape=(len(rows), predictor.dense.shape.num_features))
-    reader = MemoryReader(X, Y, "X", labels_source="Y")
-    check_reader(predictor, reader)
     writer = MemoryWriter()
-    _Points(predictor, reader, _DEFAULT_SPLIT).write(writer, lambda *_: None)
+    _Points(predictor, memory_reader(predictor, X, Y), _DEFAULT_SPLIT).write(writer, lambda *_: None)
     return writer.split(_DEFAULT_SPLIT)
 
 

@@ -25,7 +25,7 @@ from owlmine.metrics.calibration import (
 from owlmine.metrics.labels import FilterPairs
 from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
 from owlmine.metrics.ranking_metrics import FrequencyCuts, RankingMetrics
-from owlmine.rank.predictor import Lift, Predictions, Predictor
+from owlmine.rank.predictor import Predictions, Predictor
 from owlmine.rank.words import ClassWords
 
 DEFAULT_KS = (1, 3, 5, 10)
@@ -128,7 +128,7 @@ def evaluate_model(
     for batch in split.blocks(_BLOCK_ROWS):
         own_pairs = None if pairs is None else pairs.in_rows(done, done + len(batch))
         depth = min(max(*ks, places) + _most_pairs(own_pairs), num_classes)
-        answers = predictor.answer(batch.queries, depth, lift=Lift(tail, constants))
+        answers = predictor.answer(batch.queries, depth, tail=tail, propensity=constants)
         metrics.update(answers.ids_Nk, batch.labels, filter_pairs=own_pairs)
         if answers.probabilities_Nk is not None:
             hits.append(_hits(answers, batch, own_pairs, places=places, num_classes=num_classes))

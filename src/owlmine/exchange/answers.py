@@ -17,8 +17,8 @@ from owlmine.data.rows import Int64
 from owlmine.errors import OwlmineError
 from owlmine.exchange.queries import QueryBlock
 from owlmine.files import check_new_file, whole_file
-from owlmine.rank.predictor import Lift, Prediction, Predictor
-from owlmine.rank.queries import knows
+from owlmine.rank.predictor import Prediction, Predictor
+from owlmine.rank.queries import check_tail, knows
 
 # Answers are Python objects, so only those of one block are in memory: of this many queries, or of fewer if they would
 # have more answers than this (some 100 MiB).
@@ -60,7 +60,7 @@ def answer(
     Classes with a probability below ``at_least`` are left out. ``tail`` lifts rare classes: 0 is best for P@k, 1 for
     PSP@k. Both need a model with probabilities.
     """
-    lift = Lift(tail)
+    check_tail(tail)
     if not 0 <= at_least <= 1:
         raise OwlmineError(f"a probability of at least {at_least} was asked for; wanted one from 0 to 1")
     if (at_least or tail) and predictor.record.calibration is None:
@@ -69,11 +69,11 @@ def answer(
     available = len(predictor.classes) if among is None else len(np.unique(among))
     if not 1 <= k <= available:
         raise OwlmineError(f"{k} classes were asked for; there are {available:,} to choose from")
-    return _answered(predictor, blocks, k, among, at_least, lift)
+    return _answered(predictor, blocks, k, among, at_least, tail)
 
 
 def _answered(
-    predictor: Predictor, blocks: Iterable[QueryBlock], k: int, among: Int64 | None, at_least: float, lift: Lift
+    predictor: Predictor, blocks: Iterable[QueryBlock], k: int, among: Int64 | None, at_least: float, tail: float
 ) -> Iterator[AnswerBlock]:
     number, num_rows = 0, min(_BLOCK_ROWS, max(_BLOCK_ANSWERS // k, 1))
     for block in blocks:
@@ -82,7 +82,7 @@ def _answered(
             ids = [None] * len(queries) if block.ids is None else block.ids[start : start + num_rows]
             texts: Sequence[str | None] = queries if isinstance(queries, list) else [None] * len(queries)
             features: Any = queries if block.prepared else predictor.prepare(queries)
-            found = predictor.name(predictor.answer(features, k, among=among, lift=lift))
+            found = predictor.name(predictor.answer(features, k, among=among, tail=tail))
             if at_least:
                 found = [_probable(classes, at_least) for classes in found]
             known = knows(features).tolist()

@@ -85,14 +85,7 @@ def _store_blocks(store: Store, split: str) -> Iterator[Block]:
 
 
 def _file_blocks(predictor: Predictor, path: Path, options: ExampleOptions, split: str | None) -> Iterator[Block]:
-    source = open_source(path, options)
-    if split is not None and not path.is_dir():
-        raise OwlmineError(f"{path}: is one file, which is read whole; leave --split {split} out")
-    split = split or _DEFAULT_SPLIT
-    if split not in source.splits:
-        raise OwlmineError(f"{path}: no split {split!r}; it has {', '.join(source.splits)}")
-    reader = source.splits[split]
-    check_reader(predictor, reader)
+    source, _, reader = open_split(predictor, path, options, split, default=_DEFAULT_SPLIT)
     return _prepared(predictor, reader, number_of_first_feature(predictor, source, reader, options))
 
 
@@ -110,7 +103,7 @@ def memory_reader(predictor: Predictor, X: Any, Y: Any) -> MemoryReader:
         values = np.ones(len(rows.indices), np.float32) if rows.values is None else rows.values
         X = csr_array((values, rows.indices, rows.offsets), shape=(len(rows), num_features))
     reader = MemoryReader(X, Y, "X", labels_source="Y")
-    check_reader(predictor, reader)
+    _check_reader(predictor, reader)
     return reader
 
 
@@ -127,13 +120,27 @@ def _prepared(predictor: Predictor, reader: PointReader, shift: int) -> Iterator
         yield Block(prepared, block.labels, block.progress)
 
 
-def open_source(path: Path, options: ExampleOptions) -> Source:
-    """The files, and how to read them."""
+def open_split(
+    predictor: Predictor, path: Path, options: ExampleOptions, split: str | None, *, default: str
+) -> tuple[Source, str, PointReader]:
+    """The files, the name of a split, and its reader; a single file is one split, called ``default``.
+
+    Raises an error if the points do not match the model.
+    """
     columns = Columns(options.text_column, options.label_column, options.label_separator)
-    return find_source(path, format=options.format, columns=columns, split_column=options.split_column)
+    source = find_source(path, format=options.format, columns=columns, split_column=options.split_column)
+    if split is not None and not path.is_dir():
+        raise OwlmineError(f"{path}: is one file, which is read whole; leave --split {split} out")
+    split = split or default
+    place = split if path.is_dir() else "train"
+    if place not in source.splits:
+        raise OwlmineError(f"{path}: no split {split!r}; it has {', '.join(source.splits)}")
+    reader = source.splits[place]
+    _check_reader(predictor, reader)
+    return source, split, reader
 
 
-def check_reader(predictor: Predictor, reader: PointReader) -> None:
+def _check_reader(predictor: Predictor, reader: PointReader) -> None:
     """Raises DataError unless the points have the kind and width that the model takes."""
     check_kind(reader.source, _KINDS[reader.kind], predictor)
     check_width(reader.source, reader.num_features, predictor)

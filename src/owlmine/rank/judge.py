@@ -82,7 +82,9 @@ class Judge(Protocol):
     """Scores candidates by one kind of evidence."""
 
     name: ClassVar[str]
-    """Its name in files, messages and explanations."""
+    """Its name in files and messages."""
+    title: ClassVar[str]
+    """What it counts, in a few words, for reports."""
     prior: ClassVar[float]
     """The prior of its weight, as a multiple of the dense score's. Without validation points it is the weight itself,
     if the judge ``is_default``."""
@@ -96,10 +98,6 @@ class Judge(Protocol):
     @classmethod
     def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
         """The variants to choose from, or only the ``chosen`` one; empty if the data lack what it needs."""
-
-    @classmethod
-    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        """The scores of all variants at once, because they may share work."""
 
     def scores(self, candidates: Candidates) -> Float32:
         """Finite scores [N, S], each of its query and class alone; that of an empty place never counts."""

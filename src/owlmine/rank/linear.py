@@ -34,6 +34,7 @@ class LinearJudge:
     """A sparse linear classifier for each class."""
 
     name: ClassVar[str] = "linear"
+    title: ClassVar[str] = "linear classifiers"
     prior: ClassVar[float] = 0.2
     must_help: ClassVar[bool] = False
     is_default: ClassVar[bool] = True
@@ -66,10 +67,6 @@ class LinearJudge:
             )
             variants[cost] = cls(weights)
         return variants
-
-    @classmethod
-    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        return {cost: judge.scores(candidates) for cost, judge in variants.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
         return self.weights.scores(candidates.sparse_queries, candidates.ids_NS)

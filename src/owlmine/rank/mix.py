@@ -128,7 +128,10 @@ class Evidence:
     ) -> Evidence:
         depth = candidates.ids_NS.shape[1]
         hits_NS = find_hits(candidates.ids_NS, labels, depth=depth, num_classes=num_classes).mask(depth)
-        scores = {name: JUDGES[name].scores_of_all(variants, candidates) for name, variants in judges.items()}
+        scores = {
+            name: {variant: judge.scores(candidates) for variant, judge in variants.items()}
+            for name, variants in judges.items()
+        }
         return cls(candidates.dense_NS, hits_NS, scores, candidates.num_listed, candidates.suggested)
 
     @classmethod

@@ -44,6 +44,7 @@ class NameJudge:
     """``weights`` holds w; ``lists`` holds the same by feature."""
 
     name: ClassVar[str] = "names"
+    title: ClassVar[str] = "class names that appear in the text"
     prior: ClassVar[float] = 1.5
     must_help: ClassVar[bool] = True
     is_default: ClassVar[bool] = True
@@ -105,10 +106,6 @@ class NameJudge:
     def with_more(self, weights_CF: csr_matrix) -> Self:
         """With a class appended for each row."""
         return self.over(self.weights.with_more(weights_CF))
-
-    @classmethod
-    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        return {variant: judge.scores(candidates) for variant, judge in variants.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
         """0 in empty places, where the id is below 0."""

@@ -27,8 +27,9 @@ Points = DensePoints | SparsePoints
 # Exponents applied to cosines before voting.
 _POWERS = (2.0, 4.0, 16.0)
 _POWER_OF_SUGGESTIONS = 4.0
-# Votes that agree in so many digits are equal.
-_EQUAL_DIGITS = 9
+# Shares of votes are multiples of one part in so many. Their sums are then exact, and classes with the same shares are
+# equal, in whatever order those are added.
+_PARTS = 2.0**40
 # Largest power without overflow.
 _HIGHEST_POWER = 100.0
 # Larger vectors of training points are not used.
@@ -46,6 +47,7 @@ class NeighbourJudge:
     """
 
     name: ClassVar[str] = "neighbours"
+    title: ClassVar[str] = "votes of similar training points"
     prior: ClassVar[float] = 0.1
     must_help: ClassVar[bool] = True
     is_default: ClassVar[bool] = False
@@ -84,10 +86,6 @@ class NeighbourJudge:
         points, num_classes = cls._points_of(training), training.model.shape.num_classes
         return {v: cls(points, training.labels, sizes.neighbours, power, num_classes) for v, power in wanted.items()}
 
-    @classmethod
-    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        return {variant: judge.scores(candidates) for variant, judge in variants.items()}
-
     def scores(self, candidates: Candidates) -> Float32:
         """Votes in [0, 1]; 0 in empty places, where the id is below 0."""
         return self.votes_of(*self.nearest(candidates.encoded), candidates.ids_NS)
@@ -107,8 +105,7 @@ class NeighbourJudge:
         """
         cosines_Nn, points_Nn = self.nearest(encoded)
         rows_V, ids_V, votes_V = self._votes(cosines_Nn, points_Nn, _POWER_OF_SUGGESTIONS)
-        # Sums of the same shares in another order must not decide between equal classes.
-        order_V = np.lexsort((ids_V, -votes_V.round(_EQUAL_DIGITS), rows_V))
+        order_V = np.lexsort((ids_V, -votes_V, rows_V))
         order_V = order_V[votes_V[order_V] > 0]
         rows_V, ids_V = rows_V[order_V], ids_V[order_V]
         starts_N = np.searchsorted(rows_V, np.arange(len(encoded)))
@@ -144,6 +141,7 @@ class NeighbourJudge:
         """Query, class and votes [V] of all pairs with votes, sorted by query and class."""
         shares_Nn = np.maximum(cosines_Nn, 0.0).astype(np.float64) ** power
         shares_Nn /= np.maximum(shares_Nn.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        shares_Nn = np.rint(shares_Nn * _PARTS) / _PARTS
         offsets, positions_E = gather_rows(self.labels.offsets, points_Nn.ravel())
         counts = np.diff(offsets)
         rows_E = np.repeat(np.repeat(np.arange(len(points_Nn)), points_Nn.shape[1]), counts)
@@ -215,6 +213,7 @@ class VectorNeighbourJudge(NeighbourJudge):
     """The same with points compared by their vectors."""
 
     name: ClassVar[str] = "vector_neighbours"
+    title: ClassVar[str] = "votes of training points with similar vectors"
     kind: ClassVar[str] = "dense"
 
     @classmethod

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64, SparseRows
@@ -145,6 +146,12 @@ class SparsePoints:
     @property
     def num_features(self) -> int:
         return len(self.offsets_F1) - 1
+
+    def rows(self, numbers: Int64) -> SparseRows:
+        """The unit vectors of some points."""
+        lists = csc_array((self.values, self.points, self.offsets_F1), shape=(self.num_points, self.num_features))
+        chosen = lists.tocsr()[numbers]
+        return SparseRows(chosen.indptr.astype(np.int64), chosen.indices.astype(np.int32), chosen.data)
 
     def nearest(self, queries: SparseRows, vectors_ND: Tensor | None, count: int) -> tuple[Float32, Int64]:
         """Cosines and numbers [N, n] of the nearest points, n = min(count, P): highest first, ties by the smaller

@@ -28,6 +28,7 @@ from owlmine.rank.queries import (
     as_sparse,
     as_texts,
     check_scores,
+    check_tail,
     checked_classes,
     checked_features,
     checked_k,
@@ -70,22 +71,6 @@ class Predictions:
 
     def __len__(self) -> int:
         return len(self.ids_Nk)
-
-
-@dataclass(frozen=True)
-class Lift:
-    """Rare classes first: order by probability * inverse propensity^strength instead of the probability.
-
-    A correct answer counts 1 in P@k and its inverse propensity in PSP@k, so strength 0 is best for P@k and 1 for PSP@k.
-    """
-
-    strength: float
-    constants: PropensityConstants | None = None
-    """Propensity constants; None: those fixed at training."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.strength, int | float) or not 0 <= self.strength <= 1:
-            raise OwlmineError(f"the tail's strength is {self.strength!r}; wanted a number from 0 to 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,31 +122,39 @@ class Predictor:
     def predict_batch(self, queries: Any, k: int = 5, *, tail: float = 0.0) -> Predictions:
         """The same as arrays, without an object for each answer."""
         features = self.prepare(queries)
-        return _without_unknown(self.answer(features, k, lift=Lift(tail)), knows(features))
+        return _without_unknown(self.answer(features, k, tail=tail), knows(features))
 
     def answer(
-        self, features: Features, k: int, *, among: Int64 | None = None, lift: Lift | None = None
+        self,
+        features: Features,
+        k: int,
+        *,
+        among: Int64 | None = None,
+        tail: float = 0.0,
+        propensity: PropensityConstants | None = None,
     ) -> Predictions:
         """The ``k`` best classes of prepared queries; ``among`` are the class ids to choose from.
 
-        If there are fewer classes to choose from, all of them are returned.
+        If there are fewer classes to choose from, all of them are returned. With a ``tail`` above 0, the order is that
+        of probability * inverse propensity^tail. A correct answer counts 1 in P@k and its inverse propensity in PSP@k,
+        so 0 is best for P@k and 1 for PSP@k. ``propensity``: constants other than those fixed at training.
         """
+        check_tail(tail)
         features, num_classes = self._checked(features), self.dense.shape.num_classes
         chosen = None if among is None else checked_classes(among, num_classes)
         available = num_classes if chosen is None else len(chosen)
         k = checked_k(k, available)
-        lift = None if lift is None or not lift.strength else lift
-        if lift is not None and self.record.calibration is None:
+        if tail and self.record.calibration is None:
             raise OwlmineError(
                 "the model has no probabilities, so rare classes cannot be lifted; train with validation"
             )
-        width = k if lift is None else min(max(k, _LIFTED), available)
+        width = min(max(k, _LIFTED), available) if tail else k
         parts = [
             self._answer_block(Encoded.of(self.dense, features[block]), width, chosen, block.start)
             for block in self._blocks(len(features))
         ]
         whole = _joined(parts, width, has_probabilities=self.record.calibration is not None)
-        return _cut(whole if lift is None else self._lifted(whole, lift), k)
+        return _cut(self._lifted(whole, tail, propensity or self.record.propensity) if tail else whole, k)
 
     def shortlist(self, features: Features, k: int, *, among: Int64 | None = None) -> tuple[Float32, Int64]:
         """Scores and ids [N, k] by the dense model alone."""
@@ -227,17 +220,16 @@ class Predictor:
             return as_dense(features, num_features=shape.num_features)
         raise DataError("queries", found=described(features), wanted=f"{self.takes} as prepare() gives them")
 
-    def _lifted(self, predictions: Predictions, lift: Lift) -> Predictions:
-        """In the order of probability * inverse propensity^strength; empty places last, ties in the old order."""
+    def _lifted(self, predictions: Predictions, tail: float, constants: PropensityConstants) -> Predictions:
+        """In the order of probability * inverse propensity^tail; empty places last, ties in the old order."""
         ids_NS, probabilities_NS = predictions.ids_Nk, predictions.probabilities_Nk
         assert probabilities_NS is not None
         counts = self.classes.counts[np.maximum(ids_NS, 0).ravel()]
-        constants = lift.constants or self.record.propensity
         try:
             weights = inverse_propensities(counts, self.classes.num_points, constants=constants)
         except ValueError as error:
             raise OwlmineError(f"rare classes cannot be lifted: {error}") from error
-        worth_NS = np.where(ids_NS < 0, -1.0, probabilities_NS * weights.reshape(ids_NS.shape) ** lift.strength)
+        worth_NS = np.where(ids_NS < 0, -1.0, probabilities_NS * weights.reshape(ids_NS.shape) ** tail)
         order_NS = np.argsort(-worth_NS, axis=1, kind="stable")
         return Predictions(
             np.take_along_axis(ids_NS, order_NS, axis=1),

@@ -105,10 +105,10 @@ class PrecisionThreshold:
         return {"precision": self.precision, "threshold": self.threshold, "kept": self.kept}
 
     @classmethod
-    def from_dict(cls, told: Any) -> PrecisionThreshold:
-        if not isinstance(told, dict) or set(told) != {"precision", "threshold", "kept"}:
-            raise ValueError(f"a threshold is {told!r}; wanted precision, threshold and kept")
-        return cls(**told)
+    def from_dict(cls, record: Any) -> PrecisionThreshold:
+        if not isinstance(record, dict) or set(record) != {"precision", "threshold", "kept"}:
+            raise ValueError(f"a threshold is {record!r}; wanted precision, threshold and kept")
+        return cls(**record)
 
 
 def precision_thresholds(
@@ -217,11 +217,11 @@ def bend(probabilities: NDArray[Any], knots: Knots) -> NDArray[Any]:
     return bent
 
 
-def checked_knots(told: Any) -> Knots:
+def checked_knots(record: Any) -> Knots:
     """Knots from a file. Raises ValueError unless the first numbers rise from 0 to 1 and the second never fall."""
-    if not isinstance(told, Sequence) or isinstance(told, str) or not all(map(_is_pair, told)):
-        raise ValueError(f"knots of the calibration are {told!r}; wanted pairs of numbers from 0 to 1")
-    knots = tuple((float(x), float(y)) for x, y in told)
+    if not isinstance(record, Sequence) or isinstance(record, str) or not all(map(_is_pair, record)):
+        raise ValueError(f"knots of the calibration are {record!r}; wanted pairs of numbers from 0 to 1")
+    knots = tuple((float(x), float(y)) for x, y in record)
     if knots:
         promised, true = np.array(knots).T
         if (
@@ -230,15 +230,15 @@ def checked_knots(told: Any) -> Knots:
             or (np.diff(promised) < _LEAST_GAP / 2).any()
             or (np.diff(true) < 0).any()
         ):
-            raise ValueError(f"knots of the calibration are {told!r}; wanted them to rise from 0 to 1")
+            raise ValueError(f"knots of the calibration are {record!r}; wanted them to rise from 0 to 1")
     return knots
 
 
-def _is_pair(told: Any) -> bool:
+def _is_pair(record: Any) -> bool:
     return (
-        isinstance(told, Sequence)
-        and len(told) == 2
-        and all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x <= 1 for x in told)
+        isinstance(record, Sequence)
+        and len(record) == 2
+        and all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x <= 1 for x in record)
     )
 
 
@@ -347,15 +347,14 @@ class Calibration:
         return asdict(self) | {"thresholds": [entry.to_dict() for entry in self.thresholds]}
 
     @classmethod
-    def from_dict(cls, told: Any) -> Calibration:
+    def from_dict(cls, record: Any) -> Calibration:
         """The inverse of ``to_dict``. Raises ValueError for anything else."""
         names = {field.name for field in fields(cls)}
-        # Older models have no knots.
-        if not isinstance(told, dict) or set(told) | {"knots"} != names:
-            raise ValueError(f"the calibration is {told!r}; wanted {', '.join(sorted(names))}")
-        if not isinstance(told["thresholds"], list):
-            raise ValueError(f"thresholds of the calibration are {told['thresholds']!r}; wanted a list")
-        return cls(**told | {"thresholds": tuple(map(PrecisionThreshold.from_dict, told["thresholds"]))})
+        if not isinstance(record, dict) or set(record) != names:
+            raise ValueError(f"the calibration is {record!r}; wanted {', '.join(sorted(names))}")
+        if not isinstance(record["thresholds"], list):
+            raise ValueError(f"thresholds of the calibration are {record['thresholds']!r}; wanted a list")
+        return cls(**record | {"thresholds": tuple(map(PrecisionThreshold.from_dict, record["thresholds"]))})
 
 
 def _inputs(scores_NS: NDArray[np.float64], best_NT: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from owlmine.data.rows import Int64, SparseRows, check_rows
-from owlmine.errors import DataError, excerpt
+from owlmine.errors import DataError, OwlmineError, excerpt
 
 WHAT = "queries"
 
@@ -82,6 +82,12 @@ def checked_dense(queries_NF: NDArray[Any]) -> NDArray[np.float32]:
         vectors_NF: NDArray[np.float32] = np.require(queries_NF, np.float32, ["C", "W"])
     _check_finite(vectors_NF)
     return vectors_NF
+
+
+def check_tail(tail: Any) -> None:
+    """Raises OwlmineError unless rare classes can be lifted by so much."""
+    if isinstance(tail, bool) or not isinstance(tail, int | float | np.number) or not 0 <= tail <= 1:
+        raise OwlmineError(f"tail is {tail!r}; wanted a number from 0 to 1")
 
 
 def checked_k(k: Any, available: int) -> int:

@@ -33,6 +33,7 @@ class RarityJudge:
     """A number for each class, independent of the query."""
 
     name: ClassVar[str] = "rarity"
+    title: ClassVar[str] = "a boost for rare classes"
     prior: ClassVar[float] = 0.03
     must_help: ClassVar[bool] = False
     is_default: ClassVar[bool] = False
@@ -49,10 +50,6 @@ class RarityJudge:
     def fit(cls, training: Training, chosen: Variant | None) -> Mapping[Variant, Self]:
         del chosen
         return {None: cls(rarities(training.classes))}
-
-    @classmethod
-    def scores_of_all(cls, variants: Mapping[Variant, Self], candidates: Candidates) -> dict[Variant, Float32]:
-        return {variant: judge.scores(candidates) for variant, judge in variants.items()}
 
     def scores(self, candidates: Candidates) -> Float32:
         return self.offsets_K[candidates.lookup_ids]

@@ -47,13 +47,14 @@ from owlmine.rank import (
     choose_mix,
     default_mix,
 )
+from owlmine.rank.candidates import Suggests, find_candidates
 from owlmine.rank.judge import Variant
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.probabilities import DEPTH, Calibration
 from owlmine.rank.record import Record
 from owlmine.rank.words import ClassWords, FeatureWords
 from owlmine.recipe.options import TrainOptions
-from owlmine.recipe.plan import Facts, Plan, resolve
+from owlmine.recipe.plan import Facts, Plan, resolve, suits_index
 
 
 class Surroundings:
@@ -137,17 +138,20 @@ class Fit:
     def __init__(self, data: Dataset, plan: Plan, options: TrainOptions, surroundings: Surroundings, name: str) -> None:
         self._data, self._plan, self._options, self._around, self._name = data, plan, options, surroundings, name
         self._device = choose_device(options.run.device)
+        self._facts = Facts.of(data, self._device)
         self._classes, self._features = ClassWords.of(data), FeatureWords.of(data)
         self._say = surroundings.reporter.message
 
     def run(self) -> Predictor:
+        if not self._plan.index and suits_index(self._options, self._facts):
+            self._say("without faiss, every class is compared with each query; faster with: pip install '.[index]'")
         if not self._plan.rehearsal:
-            predictor, choice = self._fit(self._plan)
+            uncalibrated, choice = self._fit(self._plan)
         else:
             choice = self._rehearse(self._plan.rehearsal)
             self._say("now training on all points")
-            predictor, _ = self._fit(self._plan.holding_out(0.0), mix=choice.mix)
-        return replace(predictor, record=self._record(choice))
+            uncalibrated, _ = self._fit(self._plan.holding_out(0.0), mix=choice.mix)
+        return replace(uncalibrated, record=self._record(choice))
 
     def _rehearse(self, share: float) -> Choice:
         """A first fit, for the mix and probabilities of the held-out points."""
@@ -168,18 +172,17 @@ class Fit:
         index = self._index(model, plan)
         ranker = self._fit_ranker(model, index, plan, held_out, mix) if plan.judges.shortlist else Ranker()
         ranker = ranker.on(model.device)
-        predictor = Predictor(model, ranker, self._classes, self._features, Record(self._name, None), index)
-        figures, calibration = self._calibrate(predictor, held_out)
-        return predictor, Choice(ranker.mix, figures, calibration, history)
+        uncalibrated = Predictor(model, ranker, self._classes, self._features, Record(self._name, None), index)
+        figures, calibration = self._calibrate(uncalibrated, held_out)
+        return uncalibrated, Choice(ranker.mix, figures, calibration, history)
 
     def _train_member(self, plan: Plan, number: int, stage: str, held_out: ValidationPart) -> DenseFit:
         self._around.check(f"before model {number + 1} of {plan.heads}")
         if plan.heads > 1:
             self._say(f"model {number + 1} of {plan.heads}")
-        shape = plan.shape(Facts.of(self._data, self._device))
         return train_dense(
             self._data["train"],
-            shape,
+            plan.shape(self._facts),
             plan.member(number),
             held_out,
             device=self._device,
@@ -228,21 +231,22 @@ class Fit:
         judges = {name: judge.fit(training, None) for name, judge in JUDGES.items()}
         judges = {name: variants for name, variants in judges.items() if variants}
         encoded = [(Encoded.of(training.model, batch.queries), batch.labels) for batch in held_out.batches()]
+        num_classes = training.model.shape.num_classes
+        # Lists as long as those of answers with probabilities: the order fitted is the order served.
+        length = min(max(DEPTH, training.sizes.shortlist), num_classes)
 
         def gather(names: Collection[str]) -> Evidence:
             some = {name: variants for name, variants in judges.items() if name in names}
-            usual = {name: next(iter(variants)) for name, variants in some.items()}
-            every = Ranker(
-                {name: some[name][variant] for name, variant in usual.items()},
-                Mix(dict.fromkeys(usual, 0.0), usual),
-                training.sizes.shortlist,
-            )
+            # All variants of a judge suggest the same classes.
+            first = [next(iter(variants.values())) for variants in some.values()]
+            suggesters = [judge for judge in first if isinstance(judge, Suggests)]
             parts = []
             for queries, labels in encoded:
                 self._around.check("at the judges (validation)")
-                # Lists as long as those of answers with probabilities: the order fitted is the order served.
-                candidates = every.candidates(training.model, queries, DEPTH, index=training.index)
-                parts.append(Evidence.of(candidates, labels, some, training.model.shape.num_classes))
+                candidates = find_candidates(
+                    training.model, queries, length, index=training.index, suggesters=suggesters
+                )
+                parts.append(Evidence.of(candidates, labels, some, num_classes))
             return Evidence.joined(parts)
 
         mix, precision = choose_mix(gather, judges)

@@ -189,11 +189,16 @@ def resolve(options: TrainOptions, facts: Facts) -> Plan:
         judges=judges,
         validation=run.validation,
         validation_block=run.validation_block,
-        index=facts.has_faiss and not facts.on_gpu and model.kind == "embedding" and facts.num_classes >= INDEX_FROM,
+        index=facts.has_faiss and suits_index(options, facts),
         rehearsal=_rehearsal(options, facts) if best and (judges.shortlist or facts.is_small_table) else 0.0,
     )
     plan.shape(facts)  # raises ValueError for what no model can be
     return plan
+
+
+def suits_index(options: TrainOptions, facts: Facts) -> bool:
+    """Whether an approximate index would find candidates faster."""
+    return not facts.on_gpu and options.model.kind == "embedding" and facts.num_classes >= INDEX_FROM
 
 
 def _dense_settings(options: TrainOptions, facts: Facts, *, dim: int, epochs: float) -> DenseSettings:
