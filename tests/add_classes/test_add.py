@@ -190,15 +190,15 @@ def test_what_cannot_be_added() -> None:
     row = SparseRows(np.array([0, 1]), np.array([3]), np.ones(1, "f4"))
     with pytest.raises(OwlmineError, match="the model is linear"):
         Examples.of(linear_predictor(), row, [["new"]])
-    with pytest.raises(OwlmineError, match="2 labels, all of classes that the model has"):
+    with pytest.raises(OwlmineError, match="2 labels, all of classes that the model already has"):
         Examples.of(text, ["the river"], [["c-river", "c-castle"]])
     with pytest.raises(OwlmineError, match="Y: found 1 rows of labels; wanted 2, one per query"):
         Examples.of(text, ["a", "b"], [["new"]])
     with pytest.raises(OwlmineError, match="all 1 names belong to classes that the model already has"):
         add_classes(text, None, {"c-river": "River"})
-    with pytest.raises(OwlmineError, match="the model knows no feature of any example"):
+    with pytest.raises(OwlmineError, match="the model knows none of the features of the examples"):
         add_classes(text, Examples.of(text, ["???"], [["new"]]))
-    with pytest.raises(OwlmineError, match="class 'new' has a name and no example; wanted examples"):
+    with pytest.raises(OwlmineError, match="class 'new' has a name but no examples; wanted examples"):
         add_classes(sparse, None, {"new": "River"})
     with pytest.raises(OwlmineError, match=r"found a list that holds .*; wanted sparse vectors"):
         Examples.of(sparse, ["the river"], [["new"]])

@@ -131,7 +131,7 @@ def test_a_store_of_the_same_features(tmp_path: Path) -> None:
     assert (len(examples.keys), len(examples.queries), examples.known_labels) == (12, 240, 0)
     assert examples.names["xc-river"] == "Another river"
     assert Examples.read(model, store.path, split="test").keys == ("xc-river",)
-    with pytest.raises(DataError, match="all of classes that the model has"):
+    with pytest.raises(DataError, match="all of classes that the model already has"):
         Examples.read(model, text_store())
     with pytest.raises(OwlmineError, match="is a finished store"):
         Examples.read(model, store.path, options=ExampleOptions(text_column="text"))
@@ -155,10 +155,15 @@ def test_bad_files(tmp_path: Path) -> None:
         (text, tmp_path / "none.jsonl", {}, "none.jsonl: found no such file or folder"),
         (text, bad, {}, "bad.jsonl, line 2: found '{broken'"),
         (text, unlabelled, {}, "unlabelled.jsonl, line 1: found columns 'text'; wanted a column for labels"),
-        (text, known, {}, "known.jsonl: found 1 labels, all of classes that the model has; wanted labels that are new"),
+        (
+            text,
+            known,
+            {},
+            "known.jsonl: found 1 labels, all of classes that the model already has; wanted labels of new classes",
+        ),
         (text, sparse_data(), {}, "found sparse vectors; wanted text"),
         (text, text_data(), {"split": "dev"}, "no split 'dev'; it has train, test"),
-        (text, known, {"split": "train"}, "is one file, which is read whole"),
+        (text, known, {"split": "train"}, "is a single file, which is read whole"),
         (counts, wide, {}, "found 60 features; wanted 50, as the model was trained with"),
         (counts, real, {}, "real.txt: values that are not whole counts"),
         (counts, svm, {"options": ExampleOptions(first_feature="0")}, "a.svm: queries: found id 51 in row 0"),

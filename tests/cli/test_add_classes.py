@@ -122,12 +122,15 @@ def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
         ((text_model(), "--names", file, "--split", "train", "--out", out), "names have no splits"),
         ((text_model(), file, "--caution", "0", "--out", out), "--caution is 0; wanted a number above 0"),
         ((text_model(), file, "--format", "xml", "--out", out), "--format is 'xml'; wanted one of"),
-        ((text_model(), file, "--split", "test", "--out", out), "is one file, which is read whole"),
+        ((text_model(), file, "--split", "test", "--out", out), "is a single file, which is read whole"),
         ((text_model(), file, "--device", "abacus", "--out", out), "--device is 'abacus'"),
-        ((text_model(), text_store(), "--out", out), "all of classes that the model has; wanted labels that are new"),
+        (
+            (text_model(), text_store(), "--out", out),
+            "all of classes that the model already has; wanted labels of new classes",
+        ),
         ((text_model(), sparse_data(), "--out", out), "found sparse vectors; wanted text"),
         ((sparse_model(), file, "--out", out), "found text; wanted sparse vectors"),
-        ((sparse_model(), "--names", file, "--out", out), "has a name and no example; wanted examples"),
+        ((sparse_model(), "--names", file, "--out", out), "has a name but no examples; wanted examples"),
     ]
     for arguments, message in cases:
         done = run(*arguments)

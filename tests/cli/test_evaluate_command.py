@@ -62,7 +62,7 @@ def test_tables_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         "part of P",
         "10 to 99",
         "Points without a label, counted as 0: 1.",
-        "Labels of classes that the model does not have, dropped: 2.",
+        "Labels of classes that are not in the model, dropped: 2.",
         "Points left without a label or feature, not evaluated: 2.",
     ):
         assert expected in done.stdout

@@ -59,7 +59,7 @@ def test_a_pipe_is_answered_line_by_line() -> None:
         assert json.loads(process.stdout.readline()) == {"query": 2, "classes": []}
         errors = process.stderr.read().decode()
         assert process.wait() == 0
-    assert errors == "1 of 3 queries have no known feature; their lists are empty\n"
+    assert errors == "1 of 3 queries have no feature that the model knows; their answers are empty\n"
 
 
 def test_a_table_passes_its_ids_through(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
     cases: list[tuple[tuple[object, ...], str]] = [
         ((tmp_path / "none", file), "none: found no such folder; wanted a model folder"),
         ((text_model(), tmp_path / "none.txt"), "none.txt: found no such file"),
-        ((text_model(), text_data()), "texts: found a folder that is no store"),
+        ((text_model(), text_data()), "texts: found a folder that is not a store"),
         ((text_model(), file, "--k", "13"), "--k is 13; wanted 1 to 12"),
         ((text_model(), file, "--k", "0"), "--k is 0; wanted 1 to 12"),
         ((text_model(), file, "--classes", "c-river", "--k", "2"), "--k is 2; wanted 1 to 1,"),
@@ -156,7 +156,7 @@ def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
         ((text_model(), file, "--classes", ","), "--classes has no class"),
         ((text_model(), file, "--format", "xml"), "--format is 'xml'; wanted jsonl, csv, table"),
         ((text_model(), file, "--input-format", "xml"), "--input-format is 'xml'; wanted one of"),
-        ((text_model(), file, "--split", "test"), "is no store; --split test"),
+        ((text_model(), file, "--split", "test"), "is not a store; leave out --split test"),
         ((text_model(), "-", "--split", "test"), "standard input has no splits"),
         ((text_model(), file, "--device", "abacus"), "--device is 'abacus'"),
         ((text_model(), dense_data() / "test.npy"), "found dense vectors; wanted text"),
@@ -217,5 +217,5 @@ def test_an_unknown_class_among_several_is_named() -> None:
     done = run("predict", model_with_commas(), "-", "--classes", "Art, Modern,c-coppr", input="the river\n")
     assert str(done.exception) == (
         "--classes: the model has no class 'c-coppr'; did you mean 'c-copper' or 'c-pepper'?;"
-        " give a class with a comma in its key in a separate --classes"
+        " if a key contains a comma, give it in a --classes of its own"
     )

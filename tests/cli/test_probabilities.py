@@ -27,7 +27,7 @@ def test_every_answer_has_one() -> None:
     assert probabilities == sorted(probabilities, reverse=True)
     assert 0.3 < probabilities[0] <= 1
     assert second == {"query": 1, "classes": []}
-    assert done.stderr == "1 of 2 queries have no known feature; their lists are empty\n"
+    assert done.stderr == "1 of 2 queries have no feature that the model knows; their answers are empty\n"
 
 
 def test_csv_has_a_column_only_for_models_that_have_them() -> None:
@@ -50,7 +50,10 @@ def test_classes_below_a_probability_are_left_out() -> None:
     empty = sum(not classes for classes in some)
     assert 0 < empty < len(some)
     kept = sum(map(len, some)) / sum(map(len, whole))
-    assert done.stderr == f"kept {kept:.1%} of the predictions; no class fits {empty} of {len(some)} queries\n"
+    assert (
+        done.stderr
+        == f"kept {kept:.1%} of the predictions; no class is probable enough for {empty} of {len(some)} queries\n"
+    )
 
 
 def test_a_wanted_precision() -> None:

@@ -107,7 +107,7 @@ def test_without_a_format_a_line_is_a_text(owlmine_command: Command) -> None:
         (text_model, ("--input-format", "parquet"), "wanted text, jsonl, csv, tsv or svmlight; parquet can only be"),
         (dense_model, ("--input-format", "npy"), "npy can only be read from a file"),
         (text_model, ("--input-format", "svmlight"), "found sparse vectors; wanted text, which the model takes"),
-        (sparse_model, (), "found text; wanted sparse vectors, which the model takes: give a file, or --input-format"),
+        (sparse_model, (), "found text; wanted sparse vectors, which the model takes, in a file, or --input-format"),
         (text_model, ("--text-column", "title"), "wanted a table: --input-format jsonl, csv or tsv"),
         (text_model, ("--id-column", "number"), "--id-column number for text, which has no columns"),
         (text_model, ("--input-format", "jsonl"), "standard input, line 2: found '[]'; wanted one JSON object"),
@@ -125,4 +125,4 @@ def test_columns_mean_nothing_to_a_file_of_lines_or_a_store(tmp_path: Path) -> N
     done = run("predict", text_model(), tmp_path / "lines.txt", "--text-column", "title")
     assert "wanted a table: --input-format jsonl, csv, tsv or parquet" in str(done.exception)
     done = run("predict", text_model(), text_store(), "--text-column", "title")
-    assert "is a finished store; options of reading belong to the original files" in str(done.exception)
+    assert "is a finished store; reading options only apply to the original files" in str(done.exception)

@@ -51,7 +51,7 @@ def test_a_bad_option_ends_with_status_2(owlmine_command: Command, tmp_path: Pat
     refused = owlmine_command("compare", "sample", "--out", tmp_path / "out", "--methods", "top-3")
     assert refused.returncode == 2
     assert refused.stderr.startswith(
-        "owlmine: error: --methods is 'top-3', with the unknown top-3; wanted some of top-1,"
+        "owlmine: error: --methods is 'top-3', but there is no top-3; wanted some of top-1,"
     )
     assert not (tmp_path / "out").exists()
 
@@ -95,7 +95,7 @@ def test_data_with_few_classes_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--pool", "20"), "--pool is 20; wanted at most 19, all of 20 classes but the positive"),
+        (("--pool", "20"), "--pool is 20; wanted at most 19, all 20 classes except the positive"),
         (
             ("--validation", "0"),
             "--validation is 0, which holds out no training point; wanted at least one to choose settings by",

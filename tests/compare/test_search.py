@@ -205,7 +205,7 @@ def test_names_are_read_with_spaces_and_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("bad", "told"),
     [
-        ({"methods": "top-1,top-2"}, "methods is 'top-1,top-2', with the unknown top-2; wanted some of top-1, top-16"),
+        ({"methods": "top-1,top-2"}, "methods is 'top-1,top-2', but there is no top-2; wanted some of top-1, top-16"),
         ({"epochs": 0.0}, "epochs is 0.0; wanted above 0"),
         ({"dim": 0}, "dim is 0; wanted 1 or more"),
         ({"pool": -1}, "pool is -1; wanted 1 or more"),

@@ -89,7 +89,7 @@ POINT_POOLS = {"shared_pool": False}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pool": 30}, "pool is 30; wanted at most 29, all of 30 classes but the positive"),
+        ({"pool": 30}, "pool is 30; wanted at most 29, all 30 classes except the positive"),
         ({"pool": 5, "top": 6}, "top is 6; wanted at most the pool of 5"),
         ({"loss": "softmax", "pool": 5, "top": 6}, "top is 6; wanted at most the pool of 5"),
         (GROWING | {"pool": 3}, "pool_start is 4; wanted at most the pool of 3"),

@@ -434,9 +434,9 @@ def test_a_saved_sparse_model_is_an_ordinary_model(tmp_path: Path) -> None:
     model = owlmine.load(tmp_path / "model")
     assert [row[0].key for row in model.predict(X, k=2)] == fitted.predict(X).tolist()
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "It was made by `OwlmineClassifier`" in card
+    assert "This model was made by `OwlmineClassifier`" in card
     quick().fit(X.toarray(), names).save(tmp_path / "dense")
-    assert "Columns are standardised first and a constant 1 is added" in (tmp_path / "dense" / "README.md").read_text()
+    assert "This model expects standardised columns" in (tmp_path / "dense" / "README.md").read_text()
 
 
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
@@ -507,7 +507,7 @@ BAD: list[tuple[dict[str, Any], Any, str]] = [
     ({"epochs": "many"}, None, "epochs is 'many'; wanted a number"),
     ({"epochs": True}, None, "epochs is True; wanted a number"),
     ({"pool": 6}, None, "pool is 6; wanted at most 5"),
-    ({"options": {"seed": 3}}, None, "options has seed"),
+    ({"options": {"seed": 3}}, None, "options contains seed"),
     ({"k": 7}, None, "k is 7; wanted 1 to the 6 classes"),
     ({"k": 0}, None, "k is 0"),
     ({"class_rate": 1e38, "kind": "linear"}, None, "is not a finite number; lower the rates"),

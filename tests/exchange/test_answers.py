@@ -95,9 +95,9 @@ def test_a_new_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_probable_and_lifted_classes_need_probabilities() -> None:
     blocks = [QueryBlock(["the river"])]
     without, with_them = owlmine.load(text_model()), owlmine.load(calibrated_model())
-    with pytest.raises(OwlmineError, match="a least probability was asked for and the model has no probabilities"):
+    with pytest.raises(OwlmineError, match="a minimum probability was asked for, but the model has no probabilities"):
         answer(without, blocks, 3, at_least=0.5)
-    with pytest.raises(OwlmineError, match="lifting rare classes was asked for and the model has no probabilities"):
+    with pytest.raises(OwlmineError, match="lifting rare classes was asked for, but the model has no probabilities"):
         answer(without, blocks, 3, tail=0.5)
     with pytest.raises(OwlmineError, match="from 0 to 1"):
         answer(with_them, blocks, 3, at_least=1.5)

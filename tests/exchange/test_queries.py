@@ -141,12 +141,12 @@ def test_a_model_given_queries_of_another_kind(tmp_path: Path) -> None:
         (sparse_model(), dense_data() / "test.npy", "found dense vectors; wanted sparse vectors"),
         (dense_model(), lines, "found text; wanted dense vectors"),
         (text_model(), tmp_path / "none.txt", "found no such file"),
-        (text_model(), tmp_path, "found a folder that is no store"),
+        (text_model(), tmp_path, "found a folder that is not a store"),
     ]
     for model, path, message in cases:
         with pytest.raises(OwlmineError, match=message):
             open_queries(owlmine.load(model), path)
-    with pytest.raises(OwlmineError, match="is no store; --split test"):
+    with pytest.raises(OwlmineError, match="is not a store; leave out --split test"):
         open_queries(owlmine.load(text_model()), lines, split="test")
     with pytest.raises(OwlmineError, match="found text; wanted sparse vectors"):
         next(standard_input(owlmine.load(sparse_model()), io.BytesIO(b"x\n")))
@@ -163,7 +163,7 @@ def test_vectors_of_another_width(tmp_path: Path) -> None:
         open_queries(owlmine.load(sparse_model()), wide)
     svm = tmp_path / "zero.svm"
     svm.write_text("0 0:1 3:1\n")
-    with pytest.raises(OwlmineError, match="found feature 0; wanted features from 1"):
+    with pytest.raises(OwlmineError, match="found feature 0; wanted features numbered from 1"):
         list(open_queries(owlmine.load(sparse_model()), svm, options=QueryOptions(first_feature="1")))
 
 

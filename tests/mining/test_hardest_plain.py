@@ -156,5 +156,5 @@ def test_without_triton_one_line_says_so(monkeypatch: pytest.MonkeyPatch, caplog
     finally:
         have_triton.cache_clear()
     assert [record.getMessage() for record in caplog.records] == [
-        "Triton is not installed: GPU work falls back to plain PyTorch, slower"
+        "Triton is not installed, so the GPU uses plain PyTorch, which is slower"
     ]

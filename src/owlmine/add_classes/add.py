@@ -1,9 +1,9 @@
-"""A model with more classes than it was trained with: the known ones do not change, new ones are appended.
+"""Adds classes to a trained model: the known ones do not change, the new ones are appended.
 
 Each new class gets a vector, and each judge is extended: by a ``NewJudgement`` if there is one for it, otherwise by
 classes that score 0. As an offset, new classes get what judges add to known classes on average.
 
-Shapes: K known classes, C new ones, D dimension, N queries, P pairs of an example and a new class of its.
+Shapes: K known classes, C new ones, D dimension, N queries, P pairs of an example and one of its new classes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from owlmine.version import __version__
 _DENSE_SHARE = 0.8
 _FEATURE_SHARE = 21.0
 REACH = 1.5
-"""How many times longer vectors of new classes are than their share of the score, if features count too: shortlists
-come from vectors alone, and many new classes would never be on one. Chosen on validation points of tibkat-gnd."""
+"""How many times longer the vectors of new classes are than their share of the score, if features count too. Shortlists
+come from vectors alone, and with shorter vectors many new classes would never be on one. Chosen on validation points of
+tibkat-gnd."""
 NAME_LEVEL = 1.7
 """The threshold for names, as a multiple of what names add to the known class ranked fifth: known classes then lose at
 most 0.3 points. Chosen on the same points."""
@@ -64,7 +65,7 @@ class Addition:
     unknown: tuple[str, ...]
     """Classes that were not added: the model knows no feature of their examples and no word of their names."""
     known_names: int
-    """The number of ignored names, of classes that the model already has."""
+    """The number of names ignored because the model already has their classes."""
 
     def recall(self, k: int, classes_C: NDArray[np.bool_] | None = None) -> float:
         """Share of left-out examples with their class among the first ``k`` (``PLACES`` at most); NaN without any.
@@ -103,12 +104,12 @@ def add_classes(
 ) -> Addition:
     """Computes vectors for new classes, and classifiers in a re-ranked model, without training.
 
-    ``names`` by key: for classes with examples or, if the model takes text, also without; then names are part of their
+    ``names``: by key. If the model takes text, a class may have a name and no examples, and names are part of the
     vectors. Names of known classes are ignored. ``source`` is for the record of the new model.
     """
     evidence = _gather(predictor, examples, names or {})
     if not evidence.keys:
-        raise OwlmineError("the model knows no feature of any example and no word of any name of the new classes")
+        raise OwlmineError("the model knows none of the features of the examples and none of the words of the names")
     queries, num_new = evidence.queries, len(evidence.keys)
     names_by_key = {**({} if examples is None else examples.names), **(names or {})}
     space = _space(predictor, queries, caution)
@@ -192,7 +193,7 @@ def _gather(predictor: Predictor, examples: Examples | None, names: Mapping[str,
         raise OwlmineError(f"all {len(names):,} names belong to classes that the model already has; wanted new ones")
     if len(keys) > len(own) and not takes_text:
         wanted = f"examples, since the model takes {predictor.takes}"
-        raise OwlmineError(f"class {keys[len(own)]!r} has a name and no example; wanted {wanted}")
+        raise OwlmineError(f"class {keys[len(own)]!r} has a name but no examples; wanted {wanted}")
     sums_CD = predictor.dense.classes.weight.new_zeros(len(keys), predictor.dense.classes.dim)
     rows_P = classes_P = np.zeros(0, np.int64)
     queries = None if examples is None else examples.queries

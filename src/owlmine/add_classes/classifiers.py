@@ -2,13 +2,14 @@
 
 x_i  the features of example i, divided by the mean length of examples; values below 0 do not count
 r_f  log(1 + K / (1 + how many of the K known classifiers use feature f)), scaled so that Σ_f r_f² x_if² is 1 on average
-w_f = length · r_f² √(Σ_i g_i x_if² / Σ_i g_i),    g_i = 1, of a name NAME_WEIGHT
+w_f = length · r_f² √(Σ_i g_i x_if² / Σ_i g_i),    g_i = 1, or NAME_WEIGHT for a name
 
 With the root mean square, a word of one example counts for more than its share of the examples: five examples show few
 of a class's words. Rare features distinguish classes; r² replaces what training would have learned about frequent ones.
-Training points are not used: those that belong to a new class are not labelled with it.
+Training points are not used: those that belong to a new class do not have its label.
 
-Shapes: C new classes, F features, N queries, B of them, P pairs of an example and a new class of its, E weights of all.
+Shapes: C new classes, F features, N queries, B queries of a block, P pairs of an example and one of its new classes, E
+weights in total.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Examples of classes that a model does not have: the vectors of their queries, and the scores of known classes.
 
-Shapes: N examples, D dimension, S places of a list, P pairs of an example and a new class of its, T best known classes,
-E labels.
+Shapes: N examples, D dimension, S places of a list, P pairs of an example and one of its new classes, T best known
+classes, E labels.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Examples:
     classes_P: Int64
     """Places in ``keys``."""
     known_labels: int
-    """The number of ignored labels, of classes that the model already has."""
+    """The number of labels ignored because the model already has their classes."""
     without_features: int
     """The number of points with a new label but no feature that the model knows; they are not among the examples."""
 
@@ -170,7 +170,7 @@ class Gathering:
         return self.finish(data.names, source=source)
 
     def add(self, features: Any, labels: RowLabels) -> None:
-        """Prepared queries and their labels, each class once a query."""
+        """Prepared queries and their labels, each class once per query."""
         is_new_E = self._index.raw_ids(labels, training=False) < 0
         self._known += int((~is_new_E).sum())
         if not is_new_E.any():
@@ -190,8 +190,8 @@ class Gathering:
 
     def finish(self, names: dict[str, str], *, source: str | Path = "examples") -> Examples:
         if not self._numbers:
-            found = f"{self._known:,} labels, all of classes that the model has"
-            raise DataError(source, found=found, wanted="labels that are new")
+            found = f"{self._known:,} labels, all of classes that the model already has"
+            raise DataError(source, found=found, wanted="labels of new classes")
         return Examples(
             tuple(self._numbers),
             {key: names[key] for key in self._numbers if key in names},

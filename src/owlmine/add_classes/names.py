@@ -3,8 +3,8 @@
 A name counts like that of a known class, minus a threshold. Most known classes among the best for a query have matching
 names, so a new class needs as good a match to compete with them.
 
-Shapes: C new classes, F features, N examples, B of them, n suggested classes, P pairs of an example and a new class of
-its.
+Shapes: C new classes, F features, N examples, B examples of a block, n suggested classes, P pairs of an example and one
+of its new classes.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ v = t / z · S⁻¹ m / √(mᵀ S⁻¹ m),    z = Z / √(1 + Z² / D)
 
 S⁻¹ removes from m what many queries share, as training does by pushing classes away from other queries; it needs no
 queries. Over queries that spread like S, the scores of v have the standard deviation t / z: a query must stand out by z
-standard deviations to have the class among its first five. Z is the value for very many dimensions; in D dimensions, a
-random direction stands out by z as rarely. The mean of query vectors scaled to length 1, as in a warm start, would
-appear for far too many queries.
+standard deviations to have the class among its first five. Z is the value for very many dimensions: a random direction
+stands out by Z there as rarely as by z in D dimensions. The mean of query vectors scaled to length 1, as in a warm
+start, would appear for far too many queries.
 
-Shapes: K known classes, C new ones, D dimension, N queries or examples, P pairs of an example and a new class of its,
-B pairs of a block, T best known classes.
+Shapes: K known classes, C new ones, D dimension, N queries or examples, P pairs of an example and one of its new
+classes, B pairs of a block, T best known classes.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class QuerySpace:
     def of(
         cls, classes_KD: Tensor, counts_K: Tensor, queries_ND: Tensor, *, level: float, caution: float = CAUTION
     ) -> QuerySpace:
-        """``counts_K``: training points of known classes. The length of ``queries_ND`` counts. ``level`` is t."""
+        """``counts_K``: training points of known classes. The lengths of ``queries_ND`` matter. ``level`` is t."""
         if not 0 < caution < math.inf:
             raise ValueError(f"caution is {caution!r}; wanted a number above 0")
         if not level > 0:
             raise ValueError(f"level is {level!r}; wanted a score above 0, as a trained model gives its best classes")
         if not bool(counts_K.sum() > 0):
-            raise ValueError("no known class has a training point; wanted counts of which one at least is above 0")
+            raise ValueError("no known class has a training point; wanted at least one count above 0")
         square_length = float(queries_ND.double().square().sum(dim=1).mean())
         spread_DD = query_spread(classes_KD, counts_K, square_length=square_length)
         stand_out = caution / math.sqrt(1 + caution**2 / classes_KD.shape[1])
@@ -88,8 +88,8 @@ class QuerySpace:
 def query_spread(classes_KD: Tensor, counts_K: Tensor, *, square_length: float) -> Tensor:
     """S in double precision; its trace is ``square_length``, the mean squared length of a query.
 
-    Class vectors share a component away from all queries, which queries do not have: hence the covariance, without the
-    mean, and a trace that comes from queries. If all class vectors are equal, S is isotropic.
+    Class vectors share a component that points away from all queries, and queries do not have it. Hence the covariance,
+    which leaves out the mean, and a trace that comes from queries. If all class vectors are equal, S is isotropic.
     """
     dim = classes_KD.shape[1]
     moment_DD = torch.zeros(dim, dim, dtype=torch.float64, device=classes_KD.device)

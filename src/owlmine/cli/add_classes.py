@@ -50,15 +50,15 @@ def add_classes_command(
         typer.Option(
             "--names",
             metavar="FILE",
-            help="Names of new classes, with or without examples: a name per line, or key, tab and name.",
+            help="Names of new classes, with or without examples: one name per line, or key, tab and name.",
         ),
     ] = None,
     caution: Annotated[
         float,
         typer.Option(
             "--caution",
-            help="Standard deviations by which a query must stand out; with a lower number, new classes appear more"
-            " often.",
+            help="How many standard deviations a query must stand out to get a new class; lower values show new"
+            " classes more often.",
         ),
     ] = CAUTION,
     split: Annotated[
@@ -80,7 +80,7 @@ def add_classes_command(
     if source is None and names is None:
         raise OwlmineError("no classes were given; wanted a file of examples, or --names")
     if source is None and split is not None:
-        raise OwlmineError(f"names have no splits; leave --split {split} out")
+        raise OwlmineError(f"names have no splits; leave out --split {split}")
     if not 0 < caution < math.inf:
         raise OwlmineError(f"--caution is {caution:g}; wanted a number above 0")
     check_free(out)

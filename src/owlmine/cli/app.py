@@ -1,4 +1,4 @@
-"""The verbs put together, and what happens when one fails."""
+"""Puts the commands together, and reports their errors."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _help_of(command: Callable[..., None]) -> str:
 
 
 def _not_asked() -> None:
-    raise AssertionError("a verb runs that was not imported")
+    raise AssertionError("a command ran that was not imported")
 
 
 def _show_version(wanted: bool) -> None:
@@ -146,12 +146,12 @@ def main() -> None:
     try:
         _run_verb()
     except BrokenPipeError:
-        _nobody_reads()
+        _exit_on_broken_pipe()
     except SystemExit as end:
         # typer and rich turn a broken pipe into status 1.
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        _nobody_reads()
+        _exit_on_broken_pipe()
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -159,8 +159,8 @@ def main() -> None:
         _fail(f"output cannot be written: {error.strerror}", 2)
 
 
-def _nobody_reads() -> NoReturn:
-    """The reader of our output is gone (`| head`): exits as if by SIGPIPE, which Python ignores."""
+def _exit_on_broken_pipe() -> NoReturn:
+    """Exits as if by SIGPIPE, which Python ignores: the reader of our output is gone (`| head`)."""
     _discard_output()
     os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
     sys.exit(128 + signal.SIGPIPE)

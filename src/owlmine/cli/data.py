@@ -57,7 +57,7 @@ def describe_command(
     options: ConvertOptions,
     as_json: JsonOption = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="PNG", help="Draw the class distribution into this new file.")
+        Path | None, typer.Option(metavar="PNG", help="Plot the class distribution to this file; must not exist.")
     ] = None,
 ) -> None:
     """Show sizes, averages and the tail of the classes."""

@@ -49,21 +49,21 @@ def evaluate_command(
     ] = None,
     k: Annotated[
         str | None,
-        typer.Option(
-            "-k", "--k", help="Number of answers per query; several, separated by commas.", show_default="1,3,5,10"
-        ),
+        typer.Option("-k", "--k", help="Numbers of answers per query, separated by commas.", show_default="1,3,5,10"),
     ] = None,
     propensity: Annotated[
         str | None,
         typer.Option(
             "--propensity",
             metavar="A,B",
-            help="Constants of PSP and PSnDCG.",
+            help="Propensity constants of PSP and PSnDCG.",
             show_default="those of the training data",
         ),
     ] = None,
     as_json: JsonOption = False,
-    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the figures into this new file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="PNG", help="Plot the figures to this file; must not exist.")
+    ] = None,
     tail: TailOption = 0.0,
     exact: ExactOption = False,
     device: DeviceOption = "auto",
@@ -177,7 +177,7 @@ def _print_notes(console: Console, evaluation: Evaluation, counts: dict[str, Any
         )
     notes = (
         ("Points without a label, counted as 0", evaluation.without_label),
-        ("Labels of classes that the model does not have, dropped", counts["unseen_labels_dropped"]),
+        ("Labels of classes that are not in the model, dropped", counts["unseen_labels_dropped"]),
         ("Points left without a label or feature, not evaluated", counts["points_read"] - counts["points"]),
     )
     for note, count in notes:

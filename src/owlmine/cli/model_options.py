@@ -1,4 +1,4 @@
-"""Shared by the commands that use a trained model: the model, the device, a progress bar."""
+"""What commands with a trained model share: the model argument, the device, a progress bar."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ def predict_command(
         str,
         typer.Argument(
             metavar="INPUT",
-            help="Queries: - for standard input, one text per line unless --input-format says otherwise; a text file, a"
-            " table (jsonl, csv, tsv, parquet), vectors (npy, npz, svmlight, xmc), or a store.",
+            help="Queries: a text file, a table (jsonl, csv, tsv, parquet), vectors (npy, npz, svmlight, xmc), a store,"
+            " or - for standard input (one text per line, unless --input-format says otherwise).",
         ),
     ],
     options: QueryOptions,
@@ -53,8 +53,8 @@ def predict_command(
         typer.Option(
             "--classes",
             metavar="KEY,KEY",
-            help="Score only these classes: keys or names, separated by commas. Repeat the option for each class with a"
-            " comma in its key or name.",
+            help="Score only these classes: keys or names, separated by commas. If a key or name contains a comma, give"
+            " it in a --classes of its own.",
         ),
     ] = None,
     format: Annotated[
@@ -101,7 +101,7 @@ def predict_command(
     if out is not None:
         check_new_file(out)
     if source == "-" and split is not None:
-        raise OwlmineError(f"standard input has no splits; leave --split {split} out")
+        raise OwlmineError(f"standard input has no splits; leave out --split {split}")
     predictor = open_model(model, device, exact=exact)
     among = None if classes is None else _chosen(predictor, classes)
     count = _count(predictor, among, k)
@@ -126,11 +126,16 @@ def predict_command(
             without_class += sum(found.known and not found.classes for found in block.answers)
             predictions += sum(len(found.classes) for found in block.answers)
     if unknown:
-        typer.echo(f"{unknown:,} of {num_queries:,} queries have no known feature; their lists are empty", err=True)
+        typer.echo(
+            f"{unknown:,} of {num_queries:,} queries have no feature that the model knows; their answers are empty",
+            err=True,
+        )
     if least and num_queries > unknown:
         share = predictions / (count * (num_queries - unknown))
         typer.echo(
-            f"kept {share:.1%} of the predictions; no class fits {without_class:,} of {num_queries:,} queries", err=True
+            f"kept {share:.1%} of the predictions; no class is probable enough for {without_class:,} of {num_queries:,}"
+            " queries",
+            err=True,
         )
 
 
@@ -179,7 +184,7 @@ def _chosen(predictor: Model, given: list[str]) -> Int64:
     try:
         return find_classes(predictor.classes, words)
     except OwlmineError as error:
-        hint = "; give a class with a comma in its key in a separate --classes" if has_commas else ""
+        hint = "; if a key contains a comma, give it in a --classes of its own" if has_commas else ""
         raise OwlmineError(f"--classes: {error}{hint}") from error
 
 

@@ -1,4 +1,4 @@
-"""Output to a terminal: users' texts as they are, without their control characters."""
+"""Output to a terminal: users' texts, with control characters escaped."""
 
 from __future__ import annotations
 

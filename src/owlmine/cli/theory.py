@@ -31,8 +31,8 @@ def theory_command(
         str | None,
         typer.Option(
             "--top",
-            help="Number of hardest negatives that count: k'; several, separated by commas.",
-            show_default=f"those of {', '.join(map(str, _TOPS))} up to the pool size",
+            help="Numbers of hardest negatives that count (k'), separated by commas.",
+            show_default=f"those of {', '.join(map(str, _TOPS))} that fit the pool",
         ),
     ] = None,
     k: Annotated[
@@ -41,17 +41,17 @@ def theory_command(
             "-k",
             "--k",
             help="Number of classes to retrieve; sets the weight of negative sampling.",
-            show_default=f"{_RETRIEVED}, or all but one",
+            show_default=f"{_RETRIEVED}, but less than --classes",
         ),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw theta into this new file.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Plot theta to this file; must not exist.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
     """Compare the weights theta of Top-k' mining and negative sampling, before any training.
 
-    Both losses estimate an ordered loss with weights theta. Weights have the
-    paper's scale: (K - 1)/(k'B) for each of the k' hardest, and (K - 1)/(kB)
-    for each negative of negative sampling, where k is the number retrieved.
+    Both losses estimate an ordered loss with weights theta, shown on the
+    paper's scale: mining gives each of the k' hardest (K - 1)/(k'B), negative
+    sampling gives each negative (K - 1)/(kB). k is the number retrieved.
     """
     # NumPy, SciPy and PyTorch take a second to load, which `owlmine --help` should not.
     from owlmine.theory import Setting, compare, plot_theta

@@ -1,4 +1,4 @@
-"""The paper's comparison on any dataset: every method at its own tuned settings, several seeds, one report.
+"""The paper's comparison on any dataset: each method with its own tuned settings, several seeds, one report.
 
 The demo is a preset of it: three methods at fixed settings on the sample, beside the model of ``owlmine train``.
 """

@@ -58,8 +58,8 @@ _BLOCK_ROWS = 1024
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The sizes of all four models; by default the demo sets those of the paper's models, and the plan the
-    product's."""
+    """The sizes of all four models. By default, the demo chooses those of the paper's models, and the plan those of the
+    product."""
 
     epochs: float | None = option(
         None,
@@ -67,7 +67,9 @@ class DemoOptions:
         " chooses its own).",
     )
     dim: int | None = option(
-        None, f"Dimension of query and class vectors, for every model (default: {DIM} for the paper's; else as above)."
+        None,
+        f"Dimension of query and class vectors, for every model (default: {DIM} for the paper's models; owlmine train"
+        " chooses its own).",
     )
     seed: int = option(0, "Random seed.")
 

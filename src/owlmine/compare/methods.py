@@ -98,7 +98,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in METHODS]:
         raise ValueError(
-            f"methods is {text!r}, with the unknown {', '.join(unknown)}; wanted some of {', '.join(METHODS)}"
+            f"methods is {text!r}, but there is no {', '.join(unknown)}; wanted some of {', '.join(METHODS)}"
         )
     return tuple(name for name in METHODS if name in names)
 

@@ -157,7 +157,7 @@ class Runs:
     def _course(self, model: Model, options: TrainOptions, seconds_per_step: float | None) -> RunRecord:
         """How far the run of a single model went, and validation P@1 on the way."""
         history = model.record.history
-        # Nothing was timed where a process was killed between the end of its training and the writing of its record.
+        # There are no times if a process was killed between the end of training and the writing of its record.
         per_step = seconds_per_step or history[-1]["seconds"] / history[-1]["step"]
         batch_size, run = model.record.plan["model"]["batch_size"], options.run
         rows = ValidationPart(self._store, share=run.validation, block=run.validation_block).train_rows

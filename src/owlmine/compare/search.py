@@ -40,8 +40,8 @@ class Search:
         except OutOfRuns:
             return self._best_tried()
         hopeful = [start for start in starts if self._score(start) >= _HOPELESS * self._score(starts[0])]
-        # The best start may lead to a worse optimum, so all starts except the far worse ones share the runs. The next
-        # starts, and then those that had too few runs, get what one leaves unused. Searching again repeats no run.
+        # The best start may lead to a worse optimum, so all starts except the far worse ones share the runs. Runs that
+        # one leaves unused go to the next starts, and then to those that had too few. Searching again repeats no run.
         for place, start in enumerate(starts):
             left, sharing = self._most_runs - len(self.tried), max(len(hopeful) - place, 1)
             self._walked(start, limit=len(self.tried) + math.ceil(left / sharing))
@@ -90,7 +90,8 @@ def _step(setting: Setting, knob: str, step: int) -> Setting:
 
 
 def stepped(value: float, knob: str, steps: int) -> float:
-    """The value so many steps up (or down) a ladder such as 0.1, 0.3, 1, 3, 10; a value in between is rounded first."""
+    """The value this many steps up (or down) a ladder such as 0.1, 0.3, 1, 3, 10; a value in between is rounded
+    first."""
     digits = _DIGITS.get(knob, _RATE_DIGITS)
     place = round(math.log10(value) * len(digits)) + steps
     decade, digit = divmod(place, len(digits))

@@ -20,7 +20,7 @@ def print_comparison(console: Console, results: dict[str, Any]) -> None:
     if results["baseline"] is not None:
         console.print(ratio_table(results))
         if results["paper"]["ratios"]:
-            console.print(f"The paper's ratios are those on {results['paper']['dataset']}.", highlight=False)
+            console.print(f"The paper's ratios are for {results['paper']['dataset']}.", highlight=False)
     for note in results["notes"]:
         console.print(f"{escape(note)}.", soft_wrap=True, highlight=False)
 
@@ -28,7 +28,7 @@ def print_comparison(console: Console, results: dict[str, Any]) -> None:
 def print_demo(console: Console, results: dict[str, Any]) -> None:
     console.print(demo_table(results))
     console.print(ratio_table(results))
-    console.print(f"The paper's ratios are those on {results['paper']['dataset']}.", highlight=False)
+    console.print(f"The paper's ratios are for {results['paper']['dataset']}.", highlight=False)
     console.print()
     console.print(
         f"[bold]{len(results['examples'])} test packages[/], drawn at random: what they depend on, and the best"

@@ -130,7 +130,7 @@ class NumberCounts:
             self._table = grown
         if size <= 4 * len(near):
             self._table[:size] += np.bincount(near, minlength=size)
-        else:  # few entries of a wide space: the work follows the entries
+        else:  # few entries, wide range: the cost depends on the entries only
             distinct, counts = np.unique(near, return_counts=True)
             self._table[distinct] += counts
         if is_far.any():

@@ -77,7 +77,7 @@ def conversion_notes(store: Dataset) -> list[str]:
 def _split_notes(name: str, split: dict[str, Any], *, kept_empty: bool) -> Iterator[str]:
     no_labels, no_features = split["emptied_of_labels"], split["emptied_of_features"]
     if emptied := no_labels + no_features:
-        lost = f"{no_labels:,} points lost all labels (no such class in train) and {no_features:,} all features"
+        lost = f"{no_labels:,} points lost all labels (none occurs in train) and {no_features:,} lost all features"
         if kept_empty:
             yield f"{lost}; they are kept and count as 0 ({split['points'] - emptied:,} points without them)"
         elif name != "train":

@@ -25,9 +25,7 @@ class ConvertOptions:
     max_df: float = option(0.5, "Text: leave out tokens found in more than this share of the training documents.")
     ngrams: int = option(1, "Text: use sequences of up to this many words as tokens.")
     hash_bits: int = option(0, "Text: hash tokens into 2^n features instead of keeping a vocabulary (0: vocabulary).")
-    text_column: str | None = option(
-        None, "Tables: the column with the text; several columns, separated by commas, are joined."
-    )
+    text_column: str | None = option(None, "Tables: the text column; join several columns, separated by commas.")
     label_column: str | None = option(None, "Tables: the column with the labels.")
     label_separator: str = option(";", "Tables: the separator between labels in a text cell.")
     split_column: int = option(0, "Split-index files: the column with the split, counted from 0.")

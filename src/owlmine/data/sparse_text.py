@@ -1,4 +1,4 @@
-"""Parsing sparse text: the choice of engine, and the compiled one.
+"""Parses sparse text: chooses the engine, and calls the compiled one.
 
 C reads runs of well-formed lines, and the plain engine each line between them.
 """
@@ -24,7 +24,7 @@ def parse_compiled(data: bytes, rules: LineRules, *, first_line: int) -> ParsedB
     extension = compiled_module()
     assert extension is not None
     newlines, colons, commas = extension.count_marks(data)
-    # No block can hold more than these: a feature has a colon, a line has one label more than commas.
+    # Upper bounds for a block: each feature has a colon, and a line has at most one label more than commas.
     feature_offsets, label_offsets = np.zeros(newlines + 2, np.int64), np.zeros(newlines + 2, np.int64)
     feature_ids, values = np.empty(colons, np.int32), np.empty(colons, np.float32)
     labels = np.empty(commas + newlines + 1, np.int64)
@@ -90,10 +90,10 @@ def parse_block(
 ) -> ParsedBlock:
     """The rows of ``data``, which holds whole lines (the last may lack its newline).
 
-    ``num_features`` and ``num_classes`` bound the ids from above; None admits every id below 2**31. Labels
-    of SVMLIGHT may be negative as long as ``num_classes`` is None. ``path`` and ``first_line`` (the number of
-    the first line in its file) are for messages alone. Raises DataError at the first line that the grammar
-    refuses. ``auto`` takes the compiled engine where it was built, and NumPy's otherwise.
+    ``num_features`` and ``num_classes`` bound the ids from above; None allows every id below 2**31. Labels of SVMLIGHT
+    may be negative as long as ``num_classes`` is None. ``path`` and ``first_line`` (the number of the first line in its
+    file) are only for messages. Raises DataError at the first line that the grammar rejects. ``auto`` uses the compiled
+    engine if it was built, otherwise NumPy's.
     """
     for name, bound in (("num_features", num_features), ("num_classes", num_classes)):
         if bound is not None and bound < 0:

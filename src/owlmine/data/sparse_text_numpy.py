@@ -1,9 +1,9 @@
 """The NumPy engine, for installations without the compiled one.
 
-A block is cut at every byte that is no digit. What a run of digits means follows from its two neighbours
-alone (between a blank and a colon it is a feature id, between a colon and a point the whole part of a value,
-...), so one table lookup both checks and reads the block. Rows with neighbours that are not in the table,
-with a number too long to be exact, an id out of bounds or a repeated id go to the plain engine.
+A block is cut at every byte that is not a digit. The two neighbours of a run of digits determine its meaning (between a
+blank and a colon it is a feature id, between a colon and a point the whole part of a value, ...), so one table lookup
+both checks and reads the block. Rows with neighbours that are not in the table, with a number too long to be exact, an
+id out of bounds or a repeated id go to the plain engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .rows import Float32, Int64, SparseRows, offsets_from_counts
 from .sparse_text_plain import NO_BOUND, Grammar, LineRules, ParsedBlock, parse_line, parse_plain
 
 _CHUNK_BYTES = 1 << 18  # the arrays of a chunk stay in the processor's cache
-_MAX_DIGITS = 15  # a double holds every integer of so many digits, and their powers of ten, exactly
+_MAX_DIGITS = 15  # a double holds every integer of this many digits, and their powers of ten, exactly
 _POWERS_OF_TEN = np.array([10**power for power in range(_MAX_DIGITS + 1)], np.float64)
 
 # Bytes that separate runs of digits, numbered after the digits themselves. Signs before values and signs before
@@ -111,18 +111,18 @@ def _parse_chunk(data: bytes, rules: LineRules, *, first_line: int) -> ParsedBlo
 
 @dataclass(frozen=True)
 class _Runs:
-    """One entry per byte that is no digit, for the digits (perhaps none) right before it."""
+    """One entry per byte that is not a digit, for the digits (perhaps none) right before it."""
 
     lengths: Int64
     numbers: Int64
-    """What the digits say, 0 where they have no role; labels with their sign."""
+    """The number that the digits spell, 0 where they have no role; labels with their sign."""
     roles: _Roles
     is_negative: _Mask
     """Whether there is a minus before the digits."""
     rows: Int64
 
     def clean(self, role: int, is_odd: _Mask) -> Int64:
-        """Positions of the runs with this role, but for those in odd rows."""
+        """Positions of the runs with this role, except those in odd rows."""
         positions = np.flatnonzero(self.roles == role)
         return positions[~is_odd[self.rows[positions]]] if is_odd.any() else positions
 
@@ -151,7 +151,7 @@ def _shifted(right: _Roles) -> _Roles:
 
 
 def _read_digits(codes: _Roles, ends: Int64, lengths: Int64) -> Int64:
-    """The numbers that the digits before each end say, at most 16 of them."""
+    """The numbers that the digits before each end spell, at most 16 digits."""
     padded = np.concatenate((np.zeros(16, np.uint8), codes))
     numbers = _read_eight(padded, ends + 8, np.minimum(lengths, 8))
     long = np.flatnonzero(lengths > 8)

@@ -1,4 +1,4 @@
-"""The grammar of sparse text, line by line: what is legal is decided here, and every error is worded here.
+"""The grammar of sparse text, line by line. This file decides what is legal, and words every error.
 
 Three formats, all with ids that count from zero and with ``id:value`` pairs separated by spaces or tabs::
 
@@ -63,7 +63,7 @@ class ParsedBlock:
 
 @dataclass(frozen=True)
 class LineRules:
-    """What a line is measured against. A bound of None admits every id below 2**31."""
+    """The limits for a line. A bound of None allows every id below 2**31."""
 
     grammar: Grammar
     num_features: int | None
@@ -93,14 +93,14 @@ class ParsedLine:
 
 
 class _UnfitError(Exception):
-    """A token that the grammar refuses; the caller adds path and line number."""
+    """A token that the grammar rejects; the caller adds path and line number."""
 
     def __init__(self, found: str, wanted: str) -> None:
         self.found, self.wanted = found, wanted
 
 
 def parse_plain(data: bytes, rules: LineRules, *, first_line: int) -> ParsedBlock:
-    """Every line of ``data``; raises DataError at the first one that the grammar refuses."""
+    """Every line of ``data``; raises DataError at the first one that the grammar rejects."""
     feature_counts, label_counts = [], []
     feature_ids: list[int] = []
     values: list[float] = []

@@ -27,7 +27,7 @@ from owlmine.files import NewFolder, sha256_of
 
 
 class SparseWriter:
-    """Appends compressed rows under one name: ``NAME.offsets``, ``NAME.indices`` and, if asked for, ``NAME.values``."""
+    """Appends compressed rows under one name: ``NAME.offsets``, ``NAME.indices`` and, if requested, ``NAME.values``."""
 
     def __init__(self, writer: DatasetWriter, name: str, *, with_values: bool) -> None:
         self._offsets = writer.array(f"{name}.offsets", np.int64)

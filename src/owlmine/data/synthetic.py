@@ -119,13 +119,13 @@ class SyntheticOptions:
     relevant: int = option(10, "Classes that a topic's labels are drawn from.")
     exponent: float = option(1.0, "A topic's j-th class has a probability proportional to j^-exponent.")
     tail_exponent: float = option(
-        1.0, "The r-th most popular class is relevant with probability proportional to r^-this."
+        1.0, "The r-th most popular class is relevant with probability proportional to r^-tail-exponent."
     )
     labels_per_point: int = option(1, "Distinct labels of each point.")
-    signature_features: int = option(3, "Features of one topic only; a query has some of them.")
+    signature_features: int = option(3, "Features that belong to one topic only; a query has some of its topic's.")
     noise_features: int = option(5, "Noise features of each query, independent of its topic.")
     noise_vocabulary: int = option(1_000, "Number of features that noise is drawn from.")
-    seed: int = option(0, "The same seed and options give the same store.")
+    seed: int = option(0, "Random seed; the same seed and options give the same store.")
 
     def __post_init__(self) -> None:
         for given in fields(self):
@@ -145,7 +145,7 @@ class SyntheticOptions:
             (
                 "labels_per_point",
                 1 <= self.labels_per_point <= most_labels,
-                f"1 to {most_labels:,}, one below relevant",
+                f"1 to {most_labels:,}, one less than relevant",
             ),
             ("signature_features", self.signature_features >= 1, "1 or more"),
             ("noise_features", self.noise_features >= 0, "0 or more"),
@@ -353,7 +353,8 @@ class Truth:
         return float(self.probabilities[k:][::-1].sum())
 
     def risk(self, split: str, rows: Int64, retrieved_nk: NDArray[np.integer[Any]]) -> float:
-        """Mean over these points of P(Y not in the retrieved classes): expected loss, free of the luck of labels."""
+        """Mean over these points of P(Y not in the retrieved classes): the expected loss, without the noise of drawn
+        labels."""
         classes_nM = self.topic_classes[self._topics_of(split, rows)]
         if retrieved_nk.ndim != 2 or len(retrieved_nk) != len(classes_nM) or not len(classes_nM):
             raise ValueError(

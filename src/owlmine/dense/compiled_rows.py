@@ -1,6 +1,6 @@
 """Dot products with rows of a table, row updates, and updates of small dense tensors, in C.
 
-Nothing is copied, and for little work no threads are woken up, which would take longer than the work.
+Nothing is copied, and small jobs wake up no threads, which would take longer than the job.
 
 Shapes: R rows of the table, U distinct rows of a step, D dimension, N points, T rows of each, E entries of all.
 """

@@ -270,7 +270,7 @@ class DenseTraining:
         return progress
 
     def _rates(self) -> dict[str, float]:
-        """The step sizes of the last step, of what is learned here."""
+        """The step sizes of the last step, for the parts that this model learns."""
         settings, shape = self.settings, self.model.shape
         rates = {"class": settings.class_rate}
         if shape.kind == "embedding":

@@ -202,7 +202,7 @@ def check_objective(settings: DenseSettings, *, num_classes: int) -> None:
 def _checks(settings: DenseSettings, num_classes: int) -> Iterator[tuple[str, bool, str]]:
     """In this order: weights by rank require that no more negatives count than the pool has."""
     most, top, pool, start = num_classes - 1, settings.top, settings.pool, settings.pool_start
-    yield "pool", pool <= most, f"at most {most}, all of {num_classes} classes but the positive"
+    yield "pool", pool <= most, f"at most {most}, all {num_classes} classes except the positive"
     yield "top", top <= pool, f"at most the pool of {pool}"
     if LOSSES[settings.loss].inputs == "classes":
         yield "pool_start", start is None, "none with a loss over all classes"

@@ -80,7 +80,7 @@ def hidden_places(pool: BatchPool, known: SparseRows | None) -> tuple[Tensor, Te
 
 
 def _find(shared_W: Tensor, ids_P: Int64) -> tuple[Tensor, Tensor]:
-    """``find_in_shared``; on a CPU by NumPy, as PyTorch would wake up its threads for some hundred ids."""
+    """``find_in_shared``; on a CPU by NumPy, because PyTorch would wake up its threads for a few hundred ids."""
     if shared_W.device.type != "cpu":
         return find_in_shared(shared_W, torch.from_numpy(ids_P).to(shared_W.device))
     shared = shared_W.numpy()

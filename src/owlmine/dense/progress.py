@@ -83,8 +83,8 @@ _SECONDS = 15.0
 
 
 class Heartbeat:
-    """Progress messages for work without steps: ``show`` gets how much of ``total`` is done, at most every 15 seconds
-    and not at the end."""
+    """Progress messages for work without steps: ``show`` gets a message with the number done of ``total``, at most
+    every 15 seconds and not at the end."""
 
     def __init__(self, show: Callable[[str], None], what: str, total: int) -> None:
         self._show, self._what, self._total = show, what, total

@@ -65,7 +65,7 @@ class ValidationPart:
 
 
 def cutoffs(limit: int) -> list[int]:
-    """The k of the P@k that are shown: those with so many classes or places."""
+    """The k for which P@k is shown: at most ``limit``, the number of classes or places."""
     return [k for k in (1, 3, 5) if k <= limit]
 
 

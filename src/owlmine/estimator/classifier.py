@@ -271,7 +271,7 @@ class OwlmineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = {name: value for name in _OPTION_NAMES if (value := getattr(self, name)) is not None}
         further = dict(self.options or {})
         if "seed" in further:
-            raise ValueError("options has seed; wanted it as random_state")
+            raise ValueError("options contains seed; set random_state instead")
         if given["recipe"] == "single":  # which is calibrated only on request
             further = {"validation": 0.0} | further
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

@@ -119,11 +119,11 @@ def _classes(keys: list[str], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _use(form: ColumnForm) -> str:
     """The additional text of the model card."""
-    lines = ["", "It was made by `OwlmineClassifier`, which opens it as a scikit-learn estimator:", ""]
+    lines = ["", "This model was made by `OwlmineClassifier`, which loads it as a scikit-learn estimator:", ""]
     if form.mean is not None:
         lines[1] = (
-            "Columns are standardised first and a constant 1 is added (`mean` and `scale` in `config.json`)."
-            " `owlmine.load` expects columns in this form; `OwlmineClassifier`, which made the model, does this itself:"
+            "This model expects standardised columns (`mean` and `scale` in `config.json`) and a constant column of 1."
+            " `owlmine.load` needs them in this form; `OwlmineClassifier`, which made the model, prepares them itself:"
         )
     code = 'from owlmine import OwlmineClassifier\n\nclassifier = OwlmineClassifier.load("this folder")'
     return "\n".join([*lines, f"```python\n{code}\nclassifier.predict_top(X, k=5)\n```", ""])

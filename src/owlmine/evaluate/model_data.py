@@ -58,7 +58,7 @@ def open_for_model(
     path = sample_folder() if str(data) == SAMPLE else Path(data)
     if is_store(path):
         if options not in (None, ReadOptions()):
-            raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
+            raise OwlmineError(f"{path}: is a finished store; reading options only apply to the original files")
         store = Store.open(path, verify=True)
         predictor.check_fits(store)
         return store, split or _DEFAULT_SPLIT

@@ -151,7 +151,8 @@ def evaluate_model(
 
 
 def _hits(answers: Predictions, batch: Batch, pairs: FilterPairs | None, *, places: int, num_classes: int) -> Hits:
-    """Of the first ``places`` answers of each query with features; queries without features have no predictions."""
+    """Probabilities and hits of the first ``places`` answers of each query with features; queries without features have
+    no predictions."""
     ids_Nk, probabilities_Nk = answers.ids_Nk, answers.probabilities_Nk
     assert probabilities_Nk is not None
     if isinstance(batch.queries, SparseRows):
@@ -173,7 +174,8 @@ def _checked(ks: Sequence[int] | None, num_classes: int) -> tuple[int, ...]:
     if ks is None:
         return tuple(k for k in DEFAULT_KS if k <= num_classes)
     if not ks or min(ks) < 1 or max(ks) > num_classes:
-        raise OwlmineError(f"k is {', '.join(map(str, ks)) or 'missing'}; wanted 1 to {num_classes:,}, the classes")
+        given = ", ".join(map(str, ks)) or "missing"
+        raise OwlmineError(f"k is {given}; wanted 1 to {num_classes:,}, the number of classes")
     return tuple(sorted(set(ks)))
 
 

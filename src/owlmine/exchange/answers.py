@@ -64,8 +64,8 @@ def answer(
     if not 0 <= at_least <= 1:
         raise OwlmineError(f"a probability of at least {at_least} was asked for; wanted one from 0 to 1")
     if (at_least or tail) and predictor.record.calibration is None:
-        what = "a least probability" if at_least else "lifting rare classes"
-        raise OwlmineError(f"{what} was asked for and the model has no probabilities; train it with validation points")
+        what = "a minimum probability" if at_least else "lifting rare classes"
+        raise OwlmineError(f"{what} was asked for, but the model has no probabilities; train it with validation points")
     available = len(predictor.classes) if among is None else len(np.unique(among))
     if not 1 <= k <= available:
         raise OwlmineError(f"{k} classes were asked for; there are {available:,} to choose from")
@@ -156,6 +156,6 @@ def new_file(path: Path) -> Iterator[IO[str]]:
             finally:
                 text.detach()
     except FileExistsError as error:
-        raise OwlmineError(f"{path}: appeared while the answers were being written, and is left as it is") from error
+        raise OwlmineError(f"{path}: appeared while the answers were being written, and was not replaced") from error
     except OSError as error:
         raise OwlmineError(f"{path}: cannot be written: {error.strerror}") from error

@@ -32,9 +32,7 @@ class ExampleOptions:
     """How labelled files are read. The model itself knows how text and counts become features."""
 
     format: str = option("auto", f"Format of the files: {', '.join(FORMATS)}.")
-    text_column: str | None = option(
-        None, "Tables: the column with the text; several columns, separated by commas, are joined."
-    )
+    text_column: str | None = option(None, "Tables: the text column; join several columns, separated by commas.")
     label_column: str | None = option(None, "Tables: the column with the labels.")
     label_separator: str = option(";", "Tables: the separator between labels in a text cell.")
     split_column: int = option(0, "Split-index files: the column with the split, counted from 0.")
@@ -69,7 +67,7 @@ def open_labelled(
     if not is_store(path):
         return LabelledData(_file_blocks(predictor, path, options or ExampleOptions(), split), {})
     if options not in (None, ExampleOptions()):
-        raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
+        raise OwlmineError(f"{path}: is a finished store; reading options only apply to the original files")
     store = Store.open(path, verify=True)
     predictor.check_features_fit(store)
     names = dict(zip(store.class_keys, store.class_names, strict=True))
@@ -130,7 +128,7 @@ def open_split(
     columns = Columns(options.text_column, options.label_column, options.label_separator)
     source = find_source(path, format=options.format, columns=columns, split_column=options.split_column)
     if split is not None and not path.is_dir():
-        raise OwlmineError(f"{path}: is one file, which is read whole; leave --split {split} out")
+        raise OwlmineError(f"{path}: is a single file, which is read whole; leave out --split {split}")
     split = split or default
     place = split if path.is_dir() else "train"
     if place not in source.splits:
@@ -154,7 +152,7 @@ def number_of_first_feature(predictor: Predictor, source: Source, reader: PointR
 
 
 def read_names(path: Path) -> dict[str, str]:
-    """Names by key: a name per line, which is its own key, or key and name with a tab between them."""
+    """Names by key. A line holds a name, which is its own key, or key, tab and name."""
     if not path.is_file():
         raise DataError(path, found="no such file", wanted="names of classes, one per line")
     names: dict[str, str] = {}

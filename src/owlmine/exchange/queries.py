@@ -46,9 +46,7 @@ class QueryOptions:
     """How files of queries are read."""
 
     input_format: str = option("auto", f"Format of INPUT: {', '.join(QUERY_FORMATS)}.")
-    text_column: str | None = option(
-        None, "Tables: the column with the text; several columns, separated by commas, are joined."
-    )
+    text_column: str | None = option(None, "Tables: the text column; join several columns, separated by commas.")
     id_column: str = option(DEFAULT_ID, "Tables: the column to copy into the answers, if there is one.")
     first_feature: str = option("auto", "svmlight: the number of the first feature (auto: as in training).")
 
@@ -82,14 +80,14 @@ def open_queries(
     options = options or QueryOptions()
     if is_store(path):
         if options != QueryOptions():
-            raise OwlmineError(f"{path}: is a finished store; options of reading belong to the original files")
+            raise OwlmineError(f"{path}: is a finished store; reading options only apply to the original files")
         store = Store.open(path, verify=True)
         predictor.check_features_fit(store)
         return _stored(store, split or "test")
     if split is not None:
-        raise OwlmineError(f"{path}: is no store; --split {split} means nothing here")
+        raise OwlmineError(f"{path}: is not a store; leave out --split {split}")
     if path.is_dir():
-        raise DataError(path, found="a folder that is no store", wanted="a file of queries, or a store")
+        raise DataError(path, found="a folder that is not a store", wanted="a file of queries, or a store")
     if not path.exists():
         raise DataError(path, found="no such file", wanted="queries, or - for standard input")
     name = options.input_format if options.input_format != "auto" else _format_of(path, predictor)
@@ -118,7 +116,7 @@ def standard_input(
         wanted = f"{', '.join(_ARRIVING[:-1])} or {_ARRIVING[-1]}; {name} can only be read from a file"
         raise DataError(STANDARD_INPUT, found=f"--input-format {name}", wanted=wanted)
     if options.input_format == "auto" and predictor.takes != "text":
-        wanted = f"{predictor.takes}, which the model takes: give a file"
+        wanted = f"{predictor.takes}, which the model takes, in a file"
         wanted += ", or --input-format svmlight" if predictor.takes == "sparse vectors" else ""
         raise DataError(STANDARD_INPUT, found="text", wanted=wanted)
     arriving = ArrivingLines(stream, STANDARD_INPUT)
@@ -202,7 +200,7 @@ def _as_json(value: Any) -> Any:
 def _arriving_points(reader: SvmlightReader, predictor: Predictor, options: QueryOptions) -> Iterator[QueryBlock]:
     """They can be read only once, so the number of the first feature must be known."""
     if options.first_feature == "auto" and "first_feature" not in predictor.features.weighting:
-        wanted = "--first-feature 0 or 1, which is not known before all lines have arrived"
+        wanted = "--first-feature 0 or 1, which cannot be detected before all lines have arrived"
         raise DataError(STANDARD_INPUT, found="svmlight", wanted=wanted)
     shift = first_feature([], options.first_feature, predictor.features.weighting)
     for block in reader.blocks(Notes()):
@@ -259,7 +257,8 @@ def _sparse_blocks(path: Path, name: str, predictor: Predictor, options: QueryOp
 
 
 def _points(reader: LabelledReader | SvmlightReader, *, shift: int) -> Iterator[QueryBlock]:
-    """The queries of labelled points. They are read twice: which blank lines are no points is known at the end."""
+    """The queries of labelled points. They are read twice, because only the end of the file shows which blank lines are
+    not points."""
     notes, row = Notes(), 0
     for _ in reader.blocks(notes):
         pass
@@ -281,7 +280,7 @@ def _shifted(
 def shifted(rows: SparseRows, shift: int, source: object) -> SparseRows:
     """Rows of a file whose first feature is number ``shift``, with features from 0."""
     if len(rows.indices) and int(rows.indices.min()) < shift:
-        raise DataError(source, found="feature 0", wanted="features from 1, as --first-feature says")
+        raise DataError(source, found="feature 0", wanted="features numbered from 1, according to --first-feature")
     return SparseRows(rows.offsets, rows.indices - shift, rows.values)
 
 

@@ -45,7 +45,7 @@ _FIELDS = {"format", "version", "written_by", "shape", "num_points", "weighting"
 def save_model(folder: Path, predictor: Predictor, card: str | None = None) -> None:
     """Writes the model into an existing folder. Each file appears whole; ``config.json`` comes last.
 
-    ``card``: the text of its README, where that is not the usual one.
+    ``card``: the text of its README, if not the usual one.
     """
     parts = {
         "weights": predictor.dense.tensors(),
@@ -77,7 +77,7 @@ def save_model(folder: Path, predictor: Predictor, card: str | None = None) -> N
 
 
 def save_index(path: Path, index: ApproximateIndex, figures: Mapping[str, float]) -> None:
-    """Gives the model in a folder an index, instead of the one that it may have. ``figures``: how good it is.
+    """Writes an index into a model folder, and replaces an earlier one. ``figures``: how good it is.
 
     A process killed between the two writes leaves a model that is refused for its index, and can be searched exactly.
     """
@@ -112,7 +112,7 @@ def load_model(path: str | Path, *, device: str | torch.device = "cpu", exact: b
     """Opens a model folder. Loading never runs code from it.
 
     Files are read once against their checksums; the outcome is remembered for as long as they stay untouched.
-    ``exact``: without its index, which is not read.
+    ``exact``: do not read the index.
     """
     path = Path(path)
     config = _read_config(_config_file(path))

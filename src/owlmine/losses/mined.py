@@ -176,11 +176,11 @@ def mined_loss_from(
 ) -> Tensor:
     """``mined_loss`` for the classes of ``pool`` (ids_NB, or one pool for the batch) and the positives.
 
-    ``score_fn(ids)`` gives [N, M] scores for ids of shape [N, M], a row of ids per point; with a batch pool
-    it is also asked for [W] ids, the same for every point, and gives [N, W]. The pool is scored without
-    gradient; the positive and the T classes kept are scored once more, with gradient. The ranks come from the
-    first scores and the loss from the second, so the two must agree: no dropout inside ``score_fn``. Weights
-    with a tail count the whole pool, which is then scored once, with gradient.
+    ``score_fn(ids)`` gives [N, M] scores for ids of shape [N, M], a row of ids per point; with a batch pool it is also
+    called with [W] ids, the same for every point, and gives [N, W]. The pool is scored without gradient; the positive
+    and the T classes kept are scored once more, with gradient. The ranks come from the first scores and the loss from
+    the second, so the two must agree: no dropout inside ``score_fn``. Weights with a tail count the whole pool, which
+    is then scored once, with gradient.
     """
     check_options(kind, reduction)
     check_scale(scale, validate=validate)

@@ -53,7 +53,7 @@ def multi_positive_loss(
         padding_NP = torch.zeros_like(positive_scores_NP, dtype=torch.bool)
     if padding_NP.dtype != torch.bool or tuple(padding_NP.shape) != given or given[1] == 0:
         what = f"{padding_NP.dtype} of shape {tuple(padding_NP.shape)} for positive scores {given}"
-        raise ValueError(f"padding: given {what}; wanted bool, alike, at least one positive")
+        raise ValueError(f"padding: given {what}; wanted bool of the same shape, at least one positive")
     if may_look(padding_NP, validate) and bool(padding_NP.all(dim=1).any()):
         raise ValueError("padding: given a point without a positive; wanted at least one for each")
     losses_NP = torch.stack(

@@ -221,7 +221,7 @@ def ordered_loss_reference(
 
 
 def is_non_increasing(theta: Theta) -> bool:
-    """Whether no weight is above the one before: with a convex phi the loss is then convex (Theorem 2)."""
+    """Whether the weights never rise: with a convex phi the loss is then convex (Theorem 2)."""
     theta_J = torch.as_tensor(theta)
     return bool((theta_J[1:] <= theta_J[:-1]).all())
 

@@ -48,8 +48,8 @@ def against(positive_N: Tensor, log_negatives_N: Tensor) -> Tensor:
 #
 # ℓ(v, y) = -log( e^{s v_y} / Σ_j e^{s v_j} )
 #
-# Strictly proper: over queries alike, the minimum has e^{s v_j} proportional to D(j | x), so the order of scores is the
-# order of probabilities and retrieving any number of classes is calibrated.
+# Strictly proper: for identical queries, the minimum has e^{s v_j} proportional to D(j | x), so the order of scores is
+# the order of probabilities and retrieving any number of classes is calibrated.
 #
 # Legend: N points, K classes.
 
@@ -88,7 +88,7 @@ def softmax_loss_reference(
 # Q_j is the expected number of times that class j is in the pool. Dividing by it makes Ẑ an unbiased estimate of the
 # full sum Z: E Σ_{j in pool} e^{s v_j} / Q_j = Σ_{j ≠ y} e^{s v_j}. So log Q is subtracted, after the scale. For pools
 # drawn uniformly without replacement from all classes but the positive, Q_j = B / (K - 1) for every negative, which
-# ``uniform_log_q`` gives; the positive is there always, Q_y = 1, and is left as it is.
+# ``uniform_log_q`` gives; the positive is always present: its Q is 1, and it is not corrected.
 #
 # Ẑ is unbiased, its logarithm is not: E log Ẑ <= log Z, so the expected loss is below the full one, by about
 # Var(Ẑ) / (2 Z²). Without correction (log Q = 0) a uniform pool gives another loss with the same best answer: given the

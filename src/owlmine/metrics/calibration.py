@@ -30,10 +30,10 @@ class ReliabilityBin:
 def reliability_bins(
     probabilities: NDArray[Any], hits: NDArray[np.bool_], *, bins: int = DEFAULT_BINS
 ) -> list[ReliabilityBin]:
-    """At most ``bins`` bins of rising probability, as near to the same number of predictions as ties allow.
+    """At most ``bins`` bins of rising probability, with as nearly equal numbers of predictions as ties allow.
 
-    Equal probabilities share a bin, that in which the middle one of them falls, so the order of the predictions does
-    not matter. Arrays of any shape, both of the same.
+    Equal probabilities share a bin, the one that their middle falls into, so the order of the predictions does not
+    matter. The arrays may have any shape, but both the same.
     """
     bins = check_cutoff(bins)
     probabilities, hits = np.asarray(probabilities), np.asarray(hits)

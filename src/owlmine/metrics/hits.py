@@ -66,8 +66,8 @@ def find_hits(
 ) -> Hits:
     """Finds the hits among the first ``depth`` places of each ranked list.
 
-    A class that a list repeats hits at its first place only; its later places stay and miss. -1 misses.
-    The search for hits runs where ``ranked_ids`` lives; only the hits come back. Without ``num_classes``, ids
+    If a list repeats a class, only its first place can be a hit; the later places stay, and count as misses, and so
+    does -1. The search for hits runs where ``ranked_ids`` lives; only the hits come back. Without ``num_classes``, ids
     may be as large as they like.
     """
     ids_NM = check_ranked_ids(ranked_ids, num_classes=num_classes)

@@ -86,7 +86,7 @@ class LabelPairs:
 def label_pairs(labels: Labels, *, num_classes: int | None) -> LabelPairs:
     """Reads ``labels``. Raises ValueError unless the ids are integers from 0 to ``num_classes`` - 1.
 
-    A label that a row names twice counts once. A stored value of 0 is no label.
+    A label that a row names twice counts once. A stored value of 0 is not a label.
     """
     counts_N, class_L = _entries(labels)
     if len(class_L):

@@ -7,7 +7,7 @@ Every function takes
 - ``k``: how many places count;
 - ``filter_pairs``: (row, class) pairs taken out of lists and labels first (see ``labels.FilterPairs``).
 
-A row without labels counts as a row and adds 0. A class that a list repeats hits at its first place only, and the
+A row without labels counts as a row and adds 0. If a list repeats a class, only its first place can be a hit, and the
 repeats keep their places. For several k over many batches, ``RankingMetrics`` reads each list once.
 """
 
@@ -69,8 +69,8 @@ def psp_at_k(
 ) -> float:
     """Propensity-scored P@k: the mean of (Σ_hits 1/p) / k.
 
-    With ``normalize``, as published: divided by the mean of the best achievable value, which a list with the
-    row's labels by falling 1/p would have. Without it the figure may exceed 1.
+    With ``normalize``, as published: divided by the mean of the best achievable value, which a list of the row's labels
+    in order of falling 1/p would have. Without it the figure may exceed 1.
     """
     weights_K = check_inverse_propensities(inverse_propensities)
     hits = _judged(ranked_ids, labels, k, filter_pairs, num_classes=len(weights_K))
@@ -104,7 +104,7 @@ def psndcg_at_k(
 def coverage_at_k(ranked_ids: RankedIds, labels: Labels, k: int, *, filter_pairs: Pairs = None) -> float:
     """Classes hit among the first k of some row / classes that are a label of some row.
 
-    Classes that are no label of any row do not count. 0 where there are no labels at all.
+    Classes that are not a label of any row do not count. 0 if there are no labels at all.
     """
     hits = _judged(ranked_ids, labels, k, filter_pairs)
     return ratio(len(np.unique(hits.within(k).classes)), len(np.unique(hits.labels.classes)))

@@ -53,7 +53,7 @@ DATASET_CONSTANTS: dict[str, PropensityConstants] = {
 
 
 def propensity_constants(dataset: str | None = None) -> PropensityConstants:
-    """Constants by dataset name, whatever its case, dashes and dots; the default if the table lacks it."""
+    """Constants by dataset name, ignoring case, dashes and dots; the defaults if the table does not have it."""
     return _BY_SPELLING.get(_spelling(dataset or ""), PropensityConstants())
 
 

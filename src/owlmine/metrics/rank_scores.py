@@ -23,9 +23,9 @@ def rank_scores(scores: Any, k: int) -> NDArray[np.int64]: ...
 def rank_scores(scores: Any, k: int) -> Any:
     """The ids of the ``k`` highest scores of each row, int64 [N, min(k, K)], the best first.
 
-    ``scores``: a dense block [N, K] (array or tensor), a SciPy sparse matrix, or a CSR tensor. Of the sparse
-    ones only stored entries are ranked, zeros too; a row with fewer than k of them ends in -1. Tensors are
-    ranked on their device. NaN is refused.
+    ``scores``: a dense block [N, K] (array or tensor), a SciPy sparse matrix, or a CSR tensor. Of the sparse ones only
+    stored entries are ranked, zeros too; a row with fewer than k of them ends in -1. Tensors are ranked on their
+    device. NaN raises ValueError.
     """
     k = check_cutoff(k)
     _check_scores(scores)

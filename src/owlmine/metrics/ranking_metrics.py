@@ -60,7 +60,7 @@ BIN_NAMES = ("head", "torso", "tail")
 
 @dataclass(frozen=True)
 class FrequencyCuts:
-    """head: at least ``head`` training points; torso: at least ``torso``; tail: fewer, none included."""
+    """head: at least ``head`` training points; torso: at least ``torso``; tail: fewer, including none."""
 
     head: int = 100
     torso: int = 10
@@ -90,7 +90,7 @@ class RankingMetrics:
     ks: the cut-offs to report.
     inverse_propensities: 1/p per class [K]; without them there are no PSP and PSnDCG.
     class_counts: training points per class [K]; without them there are no figures per bin.
-    cuts: where head, torso and tail part.
+    cuts: the boundaries of head, torso and tail.
     """
 
     def __init__(

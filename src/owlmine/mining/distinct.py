@@ -206,7 +206,7 @@ def _filled_up(draws_RM: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _permuted(num_rows: int, count: int, num_classes: int, generator: torch.Generator) -> Tensor:
-    """The order of random 63-bit keys: uniform but for ties, whose chance is below num_classes² / 2^64."""
+    """The order of random 63-bit keys: uniform except for ties, whose probability is below num_classes² / 2^64."""
     shape, device = (num_rows, num_classes), generator.device
     keys = torch.randint(_RANDOM_BITS, shape, generator=generator, device=device)
     return keys.argsort(dim=1)[:, :count]

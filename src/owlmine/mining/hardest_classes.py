@@ -176,7 +176,7 @@ def have_triton() -> bool:
     try:
         import triton  # noqa: F401
     except ImportError:
-        logging.getLogger("owlmine").warning("Triton is not installed: GPU work falls back to plain PyTorch, slower")
+        logging.getLogger("owlmine").warning("Triton is not installed, so the GPU uses plain PyTorch, which is slower")
         return False
     return True
 

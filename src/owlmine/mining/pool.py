@@ -109,7 +109,8 @@ def draw_batch_pool(
 
 
 def find_in_shared(shared_W: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """For each id (any shape): its position in ``shared_W`` (ascending), void where the second result is False."""
+    """For each id (any shape): its position in ``shared_W`` (ascending), meaningless where the second result is
+    False."""
     place = torch.searchsorted(shared_W, ids.to(shared_W)).clamp_max(len(shared_W) - 1)
     return place, shared_W[place] == ids
 

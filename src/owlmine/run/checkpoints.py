@@ -45,7 +45,7 @@ class Checkpoints:
         self._folder = folder
 
     def save(self, checkpoint: Snapshot) -> None:
-        """Raises OwlmineError if it cannot be written; older checkpoints are then untouched."""
+        """Raises OwlmineError if it cannot be written, and then leaves older checkpoints untouched."""
         name = f"step-{checkpoint.step:010d}"
         tensors = self._folder / f"{name}.safetensors"
         try:

@@ -32,7 +32,7 @@ class Stopped(OwlmineError):  # noqa: N818
 
 
 class StopSignal:
-    """``number`` is that of the SIGINT or SIGTERM that came while this context was open, None before one did.
+    """``number``: the SIGINT or SIGTERM that arrived while this context was open; None if none has.
 
     One is open for a whole run, so that no signal falls between two of its parts. Where signals cannot be listened to
     (outside the main thread) nothing changes.

@@ -67,7 +67,7 @@ def _some(margins_N: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Sample:
-    """What was learned from: n points of K classes, and how sure the bound shall be (``delta`` = δ)."""
+    """The training sample: n points of K classes, and δ: the bound fails with at most this probability."""
 
     num_points: int
     num_classes: int

@@ -41,7 +41,7 @@ def retrieval_risk(probabilities_NK: Tensor, retrieved_Nk: Tensor) -> Tensor:
     wanted = (num_queries, retrieved_Nk.shape[-1] if retrieved_Nk.ndim == 2 else 1)
     check_class_ids("retrieved", retrieved_Nk, shape=wanted, num_classes=num_classes, validate=None)
     left_NK = probabilities_NK.scatter(1, retrieved_Nk.to(torch.int64), 0)
-    # Summing what is left out keeps the digits of a small risk, which 1 - sum would cancel.
+    # Summing the probabilities that are left out keeps the digits of a small risk; 1 - sum would cancel them.
     return left_NK.sum(dim=1)
 
 
@@ -100,8 +100,8 @@ _BINARY_FLOOR: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class SurrogateVerdict:
-    """``factor``: the largest c; ``is_bound``: whether c >= 1; ``as_theorem_3``: whether θ_j = 1/k for j <= k and,
-    for BOWL, φ is convex, which the theorem needs and does not say.
+    """``factor``: the largest c; ``is_bound``: whether c >= 1; ``as_theorem_3``: whether θ_j = 1/k for j <= k and, for
+    BOWL, φ is convex, which the theorem needs but does not state.
     """
 
     factor: float
@@ -121,7 +121,7 @@ def surrogate_verdict(
 
 
 def retrieval_factor(theta: Vector, *, k: int, kind: Kind = "powl", phi: str | Surrogate = "hinge") -> float:
-    """The largest c with loss >= c x retrieval loss. BOWL knows the surrogates of the paper."""
+    """The largest c with loss >= c x retrieval loss. For BOWL, only with the surrogates of the paper."""
     check_options(kind, "mean")
     if k < 1:
         raise ValueError(f"k: given {k}; wanted 1 or more")
@@ -180,7 +180,7 @@ def theorem_4_applies(
 ) -> bool:
     """Whether the theorem promises calibration here: the condition, a differentiable φ and, for BOWL, θ_j > 0.
 
-    False is no proof of the contrary: the condition is sufficient, not necessary.
+    False does not prove the contrary: the condition is sufficient, not necessary.
     """
     check_options(kind, "mean")
     positive = kind == "powl" or bool(np.all(as_theta(theta, num_classes=len(as_distribution(probabilities))) > 0))

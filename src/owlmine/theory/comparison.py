@@ -2,8 +2,8 @@
 
 Weights have the paper's scale. Top-k' SNM gives ϑ = (K - 1)/(k'B) to the k' hardest of the pool, so that θ_1 .. θ_k'
 are 1/k'. Negative sampling gives (K - 1)/(kB) to all B, so that every θ_j is 1/k, where k is how many classes are
-retrieved. ``factor`` is what that buys: POWL >= factor x retrieval loss at k. A bound on the retrieval loss divides
-the loss by it, hence ``l1_per_factor``, which compares methods at equal footing.
+retrieved. ``factor`` is the guarantee: POWL >= factor x retrieval loss at k. A bound on the retrieval loss divides the
+loss by it, so ``l1_per_factor`` compares methods on an equal footing.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _log_spaced(last: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 _SAMPLING = "#7a7a7a"
-# How far below the lowest plateau the left picture extends: what is lower adds nothing to a loss.
+# How far below the lowest plateau the left picture extends: smaller weights add nothing to a loss.
 _DEPTH = 1e-4
 
 

@@ -1,4 +1,4 @@
-"""What the loss modules share: they remember options, and have a parameter only if the scale is learned.
+"""The base of the loss modules: they remember options, and have a parameter only if the scale is learned.
 
 Every module has ``of_each_point(...)``, which gives [N] losses, and ``forward(...)``, which reduces them.
 

@@ -118,7 +118,8 @@ class MinedSoftmax(PoolLoss):
 class StratifiedSoftmax(ScaledLoss):
     """Kept classes exactly, all others estimated from a uniform pool.
 
-    ``forward(positive_scores_N, kept_scores_NT, pool_scores_NB, mask=None)``, with what both have masked in the pool.
+    ``forward(positive_scores_N, kept_scores_NT, pool_scores_NB, mask=None)``, where the mask hides from the pool what
+    it shares with the kept classes.
     """
 
     def __init__(self, *, num_classes: int, pool_size: int, **common: Unpack[CommonOptions]) -> None:

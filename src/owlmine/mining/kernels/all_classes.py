@@ -3,9 +3,9 @@
 softmax:     loss = log Σ_y exp(c s_y) - c s_p
 one-vs-all:  loss = Σ_y log(1 + exp(c s_y)) - c s_p        (log(1 + e^x) - x = log(1 + e^-x) for the positive p)
 
-with s_y = <query, row of class y>. The losses are those of ``owlmine.losses.softmax_loss`` and ``one_vs_all_loss``, of
-operands rounded to ``Passes.operands``. A step of softmax takes both passes of ``class_passes`` over the table, one of
-one-vs-all the second alone.
+with s_y = <query, row of class y>. The losses are those of ``owlmine.losses.softmax_loss`` and ``one_vs_all_loss``,
+with operands rounded to ``Passes.operands``. A softmax step makes both passes of ``class_passes`` over the table, a
+one-vs-all step only the second.
 
 Shapes: N queries, K classes, D dimension.
 """
@@ -42,7 +42,7 @@ def all_class_losses(
 ) -> Tensor:
     """Losses [N], float32. ``positives_N``: int64, each a class (not checked: that would wait for the device).
 
-    Classes that a query excludes do not count, but for its positive. ``scale`` may be a float32 on the device.
+    Classes that a query excludes do not count, except its positive. ``scale`` may be a float32 on the device.
     """
     batch = _Batch(queries_ND, classes_KD, positives_N, loss, scale, excluded, passes)
     return batch.losses(batch.sums())
@@ -67,9 +67,9 @@ def all_class_step(
     Each row becomes row + factor * (gradient of the sum of losses), scaled back to length 1; a row with no gradient
     stays as it is. All gradients are of the rows before the step. ``factor``: a float32 on the device, minus the rate.
     A float32 table may have a ``copy_KD`` of type ``passes.operands``, which is then read in its place and kept equal
-    to it; a bfloat16 table is rounded at random, up or down with the chances that keep the mean, and wants a ``key``
-    (one int64 on the device) that differs from step to step.
-    The derivative by the scale is <query, gradient> / scale, as scores count only by their product with it.
+    to it. A bfloat16 table is rounded stochastically, so that the mean is kept, and needs a ``key`` (one int64 on the
+    device) that differs from step to step. The derivative by the scale is <query, gradient> / scale, because scores
+    count only multiplied by it.
     """
     _check_table(classes_KD, copy_KD, factor, key, passes)
     source_KD = classes_KD if copy_KD is None else copy_KD

@@ -1,7 +1,7 @@
-"""The two passes over class rows that a loss over many classes takes: one for its sums, one that goes through chunks of
-classes, each of which gives its share of the queries' gradients and then has its own.
+"""The two passes over class rows of a loss over many classes. The first computes the loss's sums. The second goes
+through chunks of classes: each chunk adds its share to the queries' gradients, and then gets its own.
 
-Losses whose slopes do not depend on the sums take the second alone, which then gives the sums as well.
+Losses whose slopes do not depend on the sums need only the second pass, which then gives the sums as well.
 
 Memory in addition to the rows: N x C slopes, C x D gradients and, if the rows cannot be read as they are, C x D
 operands; N x M sums, M = K / 128.
@@ -36,7 +36,7 @@ class Passes:
     """Type of queries, classes and slopes in the products; float32 is close to exact and several times slower."""
     sums: Tiling | None = None
     slopes: Tiling | None = None
-    """None: what suits the operands."""
+    """None: the default for the operands."""
 
     def tilings(self) -> tuple[Tiling, Tiling]:
         """Of the sums and of the slopes."""
@@ -69,10 +69,10 @@ def pass_of_sums(
     but_for_N: Tensor | None = None,
     with_slopes: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """What the classes add up to [N] (softmax: the logarithm of their sum), and ``with_slopes`` the sums of their
-    slopes by x [N].
+    """The sums over all classes [N] (for softmax, their logarithm) and, ``with_slopes``, the sums of their slopes by x
+    [N].
 
-    The queries are operands already. Excluded classes do not count, but for one of each query.
+    The queries are operands already. Excluded classes do not count, except one of each query.
     """
     num_classes, tile_k = len(rows_KD), passes.tilings()[0].tile_k
     shape = 2 if with_slopes else 1, triton.cdiv(num_classes, tile_k), len(queries_ND)

@@ -161,8 +161,8 @@ def update_classes(
 ) -> None:
     """row += factor * (sum of slope * query over the entries of its class), scaled back to length 1.
 
-    A bfloat16 table is rounded at random, up or down with the chances that keep the mean (``key`` seeds them).
-    ``copy_KD`` is kept equal to the table, in its own type. ``factor`` and ``key`` lie on the device.
+    A bfloat16 table is rounded stochastically, so that the mean is kept (``key`` is the seed). ``copy_KD`` is kept
+    equal to the table, in its own type. ``factor`` and ``key`` lie on the device.
     """
     dim = queries_ND.shape[1]
     assert_contiguous(classes_KD, queries_ND, slopes_NT)

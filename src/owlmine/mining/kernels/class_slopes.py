@@ -163,8 +163,8 @@ def set_known_slopes(
     first: int,
     excluded: Exclusions | None,
 ) -> None:
-    """Writes each positive's slope, and 0 at the query's excluded classes, where the classes from ``first`` on have
-    them. A positive that is excluded too stays a positive."""
+    """Writes each positive's slope, and 0 at the query's excluded classes, for those among the classes from ``first``
+    on. A positive that is excluded too stays a positive."""
     num_queries, num_classes = slopes_NC.shape
     _set_known[(num_queries,)](
         slopes_NC,

@@ -147,7 +147,7 @@ def class_sums(
     tiling: Tiling,
     slope_sums_MN: Tensor | None = None,
 ) -> None:
-    """Fills ``sums_MN`` and, where asked for, the sums of the slopes by x (float32). Both operands of one type, rows of
+    """Fills ``sums_MN`` and, if requested, the sums of the slopes by x (float32). Both operands of one type, rows of
     whole 16 bytes."""
     num_queries, dim = queries_ND.shape
     num_classes = len(classes_KD)
@@ -193,8 +193,8 @@ def recount_without(
     but_for_N: Tensor | None = None,
     slope_sums_MN: Tensor | None = None,
 ) -> None:
-    """Takes the excluded classes out of the sums, but for one of each query that counts all the same. The rows are
-    those of the classes from ``first`` on."""
+    """Removes the excluded classes from the sums, except one of each query that still counts. The rows are those of the
+    classes from ``first`` on."""
     if excluded.most == 0:
         return
     num_queries, dim = queries_ND.shape

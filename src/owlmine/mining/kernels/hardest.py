@@ -29,20 +29,20 @@ _QUERIES = 4096
 _CLASSES = MAX_WIDTH * TILE_K
 # Classes whose float32 rows are split into parts at a time: 0.8 GB of parts for 512 dimensions.
 _SPLIT_CLASSES = 1 << 18
-# Blocks of finer maxima, by which the tiles that can matter are narrowed before their rows are scored again.
+# Blocks of finer maxima, which narrow down the relevant tiles before their rows are scored again.
 _FINE = 16
 MAX_CHOSEN = MAX_WIDTH // _FINE
-"""Most kept and excluded classes of a query together, where more than one is kept."""
-# The rows of a pool stay in the cache, so small blocks cost nothing, and its scores may be written out. That goes for
-# as many rows as have MAX_WIDTH such blocks; more are looked at as all classes are.
+"""The most classes that a query may keep and exclude together, if it keeps more than one."""
+# The rows of a pool stay in the cache, so small blocks cost nothing, and all its scores may be written out. This holds
+# for pools of up to MAX_WIDTH such blocks; larger ones are searched like all classes.
 _POOL_BLOCK = 32
 _KEPT_SCORES_BLOCK = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Rows to choose from. ``ids`` names them where they are not simply all classes; ``exact_RD`` are the rows that
-    scores are finally taken from, where ``rows_RD`` are what ``mined_rows`` made of them."""
+    """Rows to choose from. ``ids``: their classes, if these are not simply all classes. ``exact_RD``: the rows for the
+    final scores, if ``rows_RD`` are what ``mined_rows`` made of them."""
 
     rows_RD: Tensor
     ids: Tensor | None = None
@@ -53,14 +53,14 @@ class Scored:
         return self.rows_RD if self.exact_RD is None else self.exact_RD
 
     def is_pool_of(self, block: int) -> bool:
-        """Whether these are rows of a pool, few enough to be looked at by blocks of this size."""
+        """Whether these are rows of a pool, and few enough to be searched in blocks of this size."""
         return self.ids is not None and len(self.rows_RD) <= MAX_WIDTH * block
 
 
 def hardest_by_kernels(
     queries_ND: Tensor, class_table_KD: Tensor, k: int, *, pool: Tensor | None, exclude: Exclusions | None
 ) -> tuple[Tensor, Tensor]:
-    """What ``owlmine.mining.hardest`` promises, for what ``may_choose`` allows."""
+    """Does what ``owlmine.mining.hardest`` promises, for inputs that ``may_choose`` accepts."""
     parts = []
     for start in range(0, len(queries_ND), _QUERIES):
         own = None if exclude is None else exclude.part(start, start + _QUERIES)
@@ -113,7 +113,7 @@ def hardest_scored(queries_ND: Tensor, scored: Scored, k: int, *, exclude: Exclu
 def _blocks_that_matter(
     queries_ND: Tensor, scored: Scored, k: int, exclude: Exclusions | None
 ) -> tuple[Tensor, int, Tensor | None]:
-    """Blocks [N, T] in ascending order, their size, and all scores where those were kept."""
+    """Blocks [N, T] in ascending order, their size, and all scores if those were kept."""
     if scored.exact_RD is None and scored.is_pool_of(_KEPT_SCORES_BLOCK):
         found = block_maxima(queries_ND, scored.rows_RD, block=_KEPT_SCORES_BLOCK, keep_scores=True)
         return select_largest(found.maxima_NM, k, exclude=exclude), _KEPT_SCORES_BLOCK, found.scores_NK
@@ -125,7 +125,7 @@ def _blocks_that_matter(
 
 
 def kernel_exclusions(exclude: Known | None) -> Exclusions | None:
-    """Exclusions in the form that kernels read; None for nothing."""
+    """Exclusions in the form that kernels read; None if there are none."""
     if exclude is None:
         return None
     made = Exclusions.of_padded(exclude) if isinstance(exclude, Tensor) else Exclusions.of_rows(*exclude)
@@ -133,6 +133,6 @@ def kernel_exclusions(exclude: Known | None) -> Exclusions | None:
 
 
 def may_choose(k: int, exclude: Exclusions | None) -> bool:
-    """Whether the kernels can look at enough blocks."""
+    """Whether the kernels can search enough blocks."""
     spare = 8 + k // 4
     return k + spare + (0 if exclude is None else exclude.most) <= MAX_CHOSEN

@@ -18,6 +18,6 @@ def num_processors(device: torch.device) -> int:
 
 
 def assert_contiguous(*tensors: Tensor) -> None:
-    """Kernels step through memory by the shape alone."""
+    """Kernels compute addresses from the shape alone."""
     for tensor in tensors:
         assert tensor.is_contiguous(), f"strides {tensor.stride()} of shape {tuple(tensor.shape)}"

@@ -48,7 +48,7 @@ def _move_rows(
         words = tl.join(tl.join(first, second), tl.join(third, fourth)).to(tl.uint32)
         noise = tl.reshape(tl.join(words & 0xFFFF, words >> 16), (TILE_C, TILE_D))
         # bfloat16 is the upper half of a float32: with random noise below the cut, the rounded number is unbiased. NaN
-        # stays as it is: all its bits may be set, and a carry would make a 0 of it.
+        # stays as it is: all its bits may be set, and a carry would turn it into 0.
         bits = vectors.to(tl.uint32, bitcast=True) + tl.where(vectors == vectors, noise, 0)  # noqa: PLR0124
         vectors = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
     here = here & moves[:, None]
@@ -69,7 +69,7 @@ def move_rows(
 ) -> None:
     """row += factor * gradient, scaled back to length 1; the rows are those of the classes from ``first`` on.
 
-    ``ids_C`` (int64, distinct): which rows the gradients are of, where they are not those in order.
+    ``ids_C`` (int64, distinct): the classes of the gradients, if these are not consecutive.
     """
     num_rows, dim = len(gradients_CD), rows_KD.shape[1]
     assert num_rows == (len(rows_KD) if ids_C is None else len(ids_C)), (num_rows, len(rows_KD))

@@ -59,7 +59,7 @@ def _exponents(scores, offsets, scale, HAS_OFFSETS: tl.constexpr):
 
 @triton.jit
 def tile_sums(scores, offsets, scale, KIND: tl.constexpr, HAS_OFFSETS: tl.constexpr):
-    """Of each row of scores what they add up to, for softmax log Σ e^(scale * score) without the offset.
+    """The sum of the terms of each row of scores; for softmax log Σ e^(scale * score), without the offset.
 
     -inf marks a class that does not count.
     """
@@ -114,7 +114,7 @@ def tile_slopes(scores, offsets, scale, KIND: tl.constexpr, HAS_OFFSETS: tl.cons
 
 
 def terms_and_slopes(x: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
-    """The same of any tensor in plain PyTorch: what each entry adds, and its slope. Not for softmax."""
+    """The same for any tensor in plain PyTorch: the term of each entry, and its slope. Not for softmax."""
     if kind == "logistic":
         return functional.softplus(x), torch.sigmoid(x)
     if kind == "exponential":

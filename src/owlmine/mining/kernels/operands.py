@@ -13,7 +13,7 @@ def is_operand(rows: Tensor, dtype: torch.dtype) -> bool:
 
 
 def operand(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """The rows themselves where they can be read as they are, else a copy filled up with zeros."""
+    """The rows themselves if they can be read as they are, otherwise a copy padded with zeros."""
     if is_operand(rows, dtype):
         return rows
     return functional.pad(rows.to(dtype), (0, -rows.shape[1] % (16 // dtype.itemsize)))

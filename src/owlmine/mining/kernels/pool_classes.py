@@ -7,8 +7,8 @@ softmax:   loss = log(e^(c p) + w Σ_j e^(c s_j)) - c p
 pairwise:  loss = w Σ_j phi(c (p - s_j))
 binary:    loss = v phi(c p) + w Σ_j phi(-c s_j)
 
-phi is one of ``negative_terms``. The pool's rows are gathered once, rounded to ``Passes.operands``. A binary loss takes
-the second pass of ``class_passes`` alone; the others take both, as the slope of the positive depends on the sums.
+phi is one of ``negative_terms``. The pool's rows are gathered once, rounded to ``Passes.operands``. A binary loss needs
+only the second pass of ``class_passes``; the others need both, because the slope of the positive depends on the sums.
 
 A positive that is in the pool, as a negative of other queries, is updated there by the sum of its slopes; the others
 are updated separately, in float32.
@@ -77,8 +77,8 @@ def pool_class_step(
 ) -> tuple[Tensor, Tensor]:
     """Losses [N] and their gradients with respect to the queries [N, D], both float32; moves the class table.
 
-    Rows move as in ``all_class_step``, whose ``factor`` and ``key`` these are. A query's positive is never a negative
-    of it, listed in ``excluded`` or not. Queries are float32, the table is float32 or bfloat16.
+    Rows move as in ``all_class_step``, whose ``factor`` and ``key`` these are. A query's positive never counts as its
+    negative, whether ``excluded`` lists it or not. Queries are float32, the table is float32 or bfloat16.
     """
     ids_W, rows_WD = pool_rows(classes_KD, pool.key, width=pool.width, dtype=passes.operands)
     batch = _PoolBatch(queries_ND, operand(rows_WD, passes.operands), form, passes)
@@ -124,8 +124,8 @@ class _PoolBatch:
         self.slope_weight = self._scale * weight
 
     def before_slopes(self, positive_N: Tensor) -> tuple[Tensor, Tensor, NegativeTerms]:
-        """What is known of the losses [N] and the slopes of the positives [N], which have these scores; and what the
-        slopes of the negatives are made from."""
+        """What can be computed from the scores of the positives alone: the losses [N] and slopes of positives [N] so
+        far, and the terms for the slopes of the negatives."""
         form, logits_N = self._form, self._form.scale * positive_N
         if self.binary:
             own_N, own_slopes_N = terms_and_slopes(-logits_N, form.kind)

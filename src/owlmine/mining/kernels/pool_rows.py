@@ -157,8 +157,7 @@ class LeftOut:
     positives_N: Tensor
     """The place of each query's positive; -1 where it is not among the W."""
     places: Exclusions
-    """What a query leaves out, as places: its positive or the last, and what it excludes. Room that a list does not
-    need holds -1."""
+    """What a query leaves out, as places: its positive or the last, and what it excludes. Unused places hold -1."""
 
     def named(self, ids_W: Tensor) -> Exclusions:
         """The same as class ids."""
@@ -176,7 +175,8 @@ class LeftOut:
 
 
 def left_out_of_pool(positives_N: Tensor, exclude: Exclusions, key: Tensor, *, num_classes: int, width: int) -> LeftOut:
-    """What each query leaves out of the ``width`` classes that ``key`` draws: see above, and what ``exclude`` has.
+    """What each query leaves out of the ``width`` classes that ``key`` draws: its positive or the last, and what it
+    excludes.
 
     The place of a class comes from the permutation backwards; the pool itself is not looked at.
     """

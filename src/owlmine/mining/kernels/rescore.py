@@ -1,4 +1,4 @@
-"""Scores of the classes in chosen blocks: what ``select_largest`` of block maxima left to look at again.
+"""Scores of the classes in the blocks that ``select_largest`` chose by their maxima.
 
 Shapes: N queries, K rows of the class table, D dimension, G classes of a block, T chosen blocks of each query.
 """
@@ -76,8 +76,8 @@ def rescore(
 ) -> Tensor:
     """[N, T * G] float32: scores of the classes of each query's blocks.
 
-    -inf past the last class, in blocks with a negative number, and where excluded. ``known_NK`` are all scores, where
-    those were kept: then nothing is multiplied.
+    -inf past the last class, in blocks with a negative number, and where excluded. ``known_NK``: all scores, if those
+    were kept; then nothing is multiplied.
     """
     num_queries, dim = queries_ND.shape
     num_chosen = blocks_NT.shape[1]

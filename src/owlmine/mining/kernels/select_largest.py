@@ -92,8 +92,8 @@ def select_largest(
 ) -> Tensor:
     """[N, T] int32 places in the rows of contiguous float32 values without NaN; -1 where a row has no more.
 
-    T is ``k``, and with ``exclude`` k and the most that a query excludes: each row gets k and as many as it excludes.
-    ``blocks_NC`` (int32): only these blocks of ``block`` values are read; negative ones are ignored. At most
+    T is ``k``; with ``exclude`` it is k plus the most that a query excludes, and each row gets k plus as many as it
+    excludes. ``blocks_NC`` (int32): only these blocks of ``block`` values are read; negative ones are ignored. At most
     ``MAX_WIDTH`` values per row are read.
     """
     num_rows, width = values_NM.shape

@@ -20,7 +20,7 @@ _MINED = (torch.bfloat16, torch.float16)
 
 
 def mined_rows(rows_RD: Tensor) -> Tensor:
-    """Of classes. The same tensor where it can be read as it is."""
+    """Rows of classes; the same tensor if it can be read as it is."""
     if rows_RD.dtype in _MINED:
         return fit_for_tiles(rows_RD)
     high_RD, low_RD = _parts(rows_RD)
@@ -28,7 +28,7 @@ def mined_rows(rows_RD: Tensor) -> Tensor:
 
 
 def mined_queries(queries_ND: Tensor, dtype: torch.dtype) -> Tensor:
-    """Of queries, to be multiplied with what ``mined_rows`` made of classes of this type."""
+    """Rows of queries, to be multiplied with what ``mined_rows`` made of classes of this type."""
     if dtype in _MINED:
         return fit_for_tiles(queries_ND.to(dtype))
     high_ND, low_ND = _parts(queries_ND)
@@ -36,7 +36,7 @@ def mined_queries(queries_ND: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def fit_for_tiles(rows_RD: Tensor) -> Tensor:
-    """Contiguous rows, a multiple of 16 bytes long: the same tensor where they are so already."""
+    """Contiguous rows, a multiple of 16 bytes long; the same tensor if they are so already."""
     missing = -rows_RD.shape[1] % 8
     return functional.pad(rows_RD, (0, missing)) if missing else rows_RD.contiguous()
 

@@ -60,7 +60,7 @@ def tile_scores(
 
 
 def described(rows: Tensor, tile: list[int]) -> TensorDescriptor:
-    """For the bulk copy engine, which wants each row to start at a multiple of 16 bytes."""
+    """For the bulk copy engine, which requires each row to start at a multiple of 16 bytes."""
     # A single row may have any stride in PyTorch; nothing is read by it.
     stride = rows.stride(0) if len(rows) > 1 else triton.cdiv(rows.shape[1], 16) * 16
     return TensorDescriptor(rows, list(rows.shape), [stride, 1], tile)
