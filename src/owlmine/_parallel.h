@@ -1,10 +1,10 @@
-/* Work split over the threads that PyTorch computes with.
+/* Splits work over the threads that PyTorch uses.
  *
  * PyTorch brings an OpenMP runtime. A pool of our own, or a second runtime, would fight for the cores with its threads,
- * which stay awake for a while after each operation. So the one that is loaded is looked up by name, and where there is
- * none the work is done by the calling thread. Nothing is linked, and no flag of the compiler is needed.
+ * which stay awake for a while after each operation. So the loaded one is looked up by name; if there is
+ * none, the calling thread does the work. Nothing is linked, and no compiler flag is needed.
  *
- * Threads take ranges as they come: whatever is computed for one item must not depend on the others.
+ * Threads take ranges in any order, so the result for one item must not depend on the others.
  */
 #ifndef OWLMINE_PARALLEL_H
 #define OWLMINE_PARALLEL_H
@@ -43,7 +43,7 @@ static void take_ranges(void *given)
 /* The entry point of every runtime that serves code compiled by GCC; all parts have run when it returns. */
 typedef void (*RunParallel)(void (*part)(void *), void *data, unsigned threads, unsigned flags);
 
-/* NULL where there is none. Threads that call at the same time for the first time all look, and find the same. */
+/* NULL if there is none. Threads whose first calls coincide all look it up, and find the same. */
 static RunParallel run_parallel(void)
 {
     static void *found = NULL;
@@ -58,7 +58,7 @@ static RunParallel run_parallel(void)
 }
 #endif
 
-/* What ranges share they write with these two; the caller reads it when all of them are done. */
+/* Ranges write shared results with these two functions; the caller reads them when all ranges are done. */
 static inline void lower_flag(int *flag)
 {
 #if HAS_THREADS
@@ -77,8 +77,8 @@ static inline void add_to(int64_t *sum, int64_t amount)
 #endif
 }
 
-/* A desk is work space that one thread has to itself: any struct that begins with an int, 0 while nobody sits there. Of as
- * many desks as threads one is always free. */
+/* A desk is work space for one thread: any struct that begins with an int, which is 0 while the desk is free. With as
+ * many desks as threads, one is always free. */
 static inline void *take_desk(void *desks, int count, size_t size)
 {
 #if HAS_THREADS

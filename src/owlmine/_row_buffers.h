@@ -1,6 +1,6 @@
-/* Rows of float32, in buffers that Python gives: what must be true of a buffer before it is read, and dot products.
+/* Rows of float32 in buffers from Python: the checks of a buffer before it is read, and dot products.
  *
- * A function marked FOR_EACH_CPU calls only what is INLINED, or its vectors would be those of the oldest machine.
+ * A function marked FOR_EACH_CPU may only call INLINED functions; others would be compiled for the oldest machine.
  */
 #ifndef OWLMINE_ROW_BUFFERS_H
 #define OWLMINE_ROW_BUFFERS_H
@@ -10,10 +10,10 @@
 
 #include <stdint.h>
 
-#define LANES 32 /* partial sums, so that many terms are added at once */
+#define LANES 32 /* partial sums, so that many terms are added in parallel */
 #define LINE 16  /* floats of a cache line */
 
-/* One version of a function for each kind of vector registers; the machine picks when the module is loaded. */
+/* One version of a function for each vector instruction set, chosen when the module is loaded. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
 #define FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

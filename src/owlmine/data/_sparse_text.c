@@ -1,5 +1,5 @@
-/* The compiled path through sparse text. It reads well-formed lines only: at the first line that it does not
- * recognise it stops and says where, and the plain engine, which defines the grammar, takes that line.
+/* The compiled reader of sparse text. It reads well-formed lines only. At the first line that it does not recognise, it
+ * stops and returns the position; the plain engine, which defines the grammar, reads that line.
  *
  * Bounds: only lines that end with a newline are read here, so every loop over bytes meets the newline before the
  * end of the data, and no loop runs over a newline. Writes are checked against the sizes of the buffers given.
@@ -19,7 +19,7 @@ typedef struct {
     int64_t feature_bound, label_lowest, label_bound;
 } Rules;
 
-/* Rows written so far, and room for more. offsets[rows] is where the entries of the next row begin. */
+/* The rows written so far, and space for more. The entries of the next row begin at offsets[rows]. */
 typedef struct {
     int64_t *feature_offsets, *label_offsets, *labels;
     int32_t *feature_ids;
@@ -37,14 +37,14 @@ static inline int is_blank(byte c) { return c == ' ' || c == '\t'; }
 
 static inline unsigned digit_of(byte c) { return (unsigned)c - '0'; } /* above 9 for anything but a digit */
 
-/* At most ten digits, so that nothing wraps; NULL where there is no such run. */
+/* At most ten digits, so that nothing overflows; NULL if there is no such run. */
 static inline const byte *read_id(const byte *p, int64_t *id)
 {
     const byte *start = p;
     uint64_t sum = 0;
     unsigned digit;
     while ((digit = digit_of(*p)) <= 9) {
-        sum = sum * 10 + digit; /* unsigned: may wrap for a long run, which is then refused */
+        sum = sum * 10 + digit; /* unsigned: may wrap around for a long run, which is then rejected */
         p++;
     }
     if (p == start || p - start > 10)
@@ -61,7 +61,7 @@ static const double POWERS_OF_TEN[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6, 
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD == 0
 #define MAX_POWER 22 /* 10^22 is the last power of ten that a double holds exactly */
 #else
-#define MAX_POWER 0 /* wider intermediate results would round twice: integers only, the rest goes to plain */
+#define MAX_POWER 0 /* wider intermediate results would round twice: integers only, the plain engine reads the rest */
 #endif
 #define MAX_EXACT ((uint64_t)1 << 53)
 
@@ -72,7 +72,7 @@ static inline double scaled(uint64_t mantissa, int power)
 }
 
 /* Numbers of many digits: the first 15 significant ones give a lower and an upper neighbour. Rounding never
- * reverses an order, so where both neighbours round to the same float, the number does too. 0 where they differ. */
+ * reverses an order, so if both neighbours round to the same float, the number does too. 0 if they differ. */
 static int read_by_neighbours(const byte *p, const byte *end, int power, float *value)
 {
     uint64_t mantissa = 0;
@@ -99,8 +99,8 @@ static int read_by_neighbours(const byte *p, const byte *end, int power, float *
     return *value == (float)high;
 }
 
-/* The float32 of the correctly rounded double, or NULL where only the plain engine can tell. What is computed
- * here stays below 2^53 * 10^22, which float32 holds. */
+/* The float32 of the correctly rounded double, or NULL if only the plain engine can decide. All results here stay
+ * below 2^53 * 10^22, which float32 can hold. */
 static inline const byte *read_value(const byte *p, float *value)
 {
     int negative = 0;
@@ -213,8 +213,8 @@ static int labels_differ(const int64_t *ids, int64_t count, Scratch *scratch)
 
 /* ---- lines ---- */
 
-/* The list of labels that opens a line. Returns where the features begin, which is the start of the line where the
- * first token is a feature; NULL for a line that is not recognised. */
+/* The list of labels at the start of a line. Returns the position of the features: the start of the line if its first
+ * token is a feature. NULL for a line that is not recognised. */
 static const byte *read_labels(const byte *line, const Rules *rules, Output *out, int64_t *count, Scratch *scratch)
 {
     const byte *p = line;
@@ -231,7 +231,7 @@ static const byte *read_labels(const byte *line, const Rules *rules, Output *out
         if (p == NULL)
             return NULL;
         if (*p == ':')
-            return line; /* not labels, then: the first token is a feature, or nothing legal */
+            return line; /* not labels: the first token is a feature, or invalid */
         if (negative)
             label = -label;
         if (label < rules->label_lowest || label >= rules->label_bound || next >= out->label_room)
@@ -251,7 +251,7 @@ static const byte *read_labels(const byte *line, const Rules *rules, Output *out
     return p;
 }
 
-/* One line into the next row. Returns the start of the next line, or NULL: then the row is not taken. */
+/* Reads one line into the next row. Returns the start of the next line, or NULL if the row is not kept. */
 static const byte *read_line(const byte *p, const Rules *rules, Output *out, Scratch *scratch)
 {
     int64_t first = out->feature_offsets[out->rows], next = first, label_count = 0, id, previous = -1;
@@ -292,7 +292,7 @@ static const byte *read_line(const byte *p, const Rules *rules, Output *out, Scr
     return p + 1;
 }
 
-/* Lines from start to stop, as far as they are recognised. Returns where the first line not taken begins. */
+/* Reads lines from start to stop while they are recognised. Returns the start of the first line that was not read. */
 static Py_ssize_t read_lines(const byte *data, Py_ssize_t start, Py_ssize_t stop, const Rules *rules, Output *out)
 {
     Scratch scratch = {NULL, 0};
@@ -341,7 +341,7 @@ static PyObject *count_marks(PyObject *module, PyObject *args)
 
 static int is_aligned(const Py_buffer *buffer, size_t item) { return (uintptr_t)buffer->buf % item == 0; }
 
-/* What the caller wrote so far must lie inside the buffers; everything after is counted from there. */
+/* The rows that the caller has already written must lie inside the buffers; the new ones follow them. */
 static int output_is_sound(const Output *out)
 {
     return out->rows >= 0 && out->rows <= out->row_room && out->feature_offsets[out->rows] >= 0 &&

@@ -1,8 +1,8 @@
-/* Few rows of a large float32 table, read and moved where they lie: dot products, row updates;
- * vectors scaled to length 1; a step of a dense parameter.
+/* Reads and updates a few rows of a large float32 table in place: dot products and row updates. Also scales vectors to
+ * length 1, and updates dense parameters.
  *
  * Bounds: sizes of all buffers are checked against the counts given, and every id before the first row is touched.
- * The order in which the terms of a sum are added is that of the entries, whatever the number of threads.
+ * The terms of a sum are added in the order of the entries, for any number of threads.
  */
 #include "../_row_buffers.h" /* first, for Python.h */
 
@@ -10,9 +10,9 @@
 
 #include <math.h>
 
-#define STRETCH 1024 /* columns that are added up at a time, on the stack */
-#define GRAIN 16     /* rows that a thread takes at a time: many against uneven bags, few against crowding */
-#define ALONE 262144 /* floats that one thread is done with before others have woken up */
+#define STRETCH 1024 /* columns that are summed at a time, on the stack */
+#define GRAIN 16     /* rows that a thread takes at a time: few balance uneven bags, many avoid contention */
+#define ALONE 262144 /* floats that one thread processes before others have woken up */
 #define TINY 1e-12f  /* the least length that a vector is divided by */
 
 typedef struct {
@@ -28,7 +28,7 @@ typedef struct {
     int64_t num_rows, num_entries;
 } Entries;
 
-/* What is no number stays so. */
+/* NaN stays NaN. */
 INLINED float at_least_tiny(float length) { return length < TINY ? TINY : length; }
 
 /* ---- dot products ---- */
@@ -160,9 +160,9 @@ FOR_EACH_CPU static void momentum_range(void *given, int64_t start, int64_t stop
     }
 }
 
-/* ---- what Python gives ---- */
+/* ---- arguments from Python ---- */
 
-/* A row that came twice could be moved by two threads at once. */
+/* Two threads could update a repeated row at the same time. */
 static int ids_ascend(const int64_t *ids, int64_t count)
 {
     int all = 1;

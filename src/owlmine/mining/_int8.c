@@ -1,13 +1,13 @@
-/* The highest dot products of queries with rows of a float32 table, by way of 8-bit integers and without error.
+/* The highest dot products of queries with rows of a float32 table: exact, but mostly computed in 8-bit integers.
  *
- * A vector x becomes scale * codes, with codes from -127 to 127; what that loses has the length ``lost``. By the
- * inequality of Cauchy and Schwarz
+ * A vector x is rounded to scale * codes, with codes from -127 to 127; the difference has the length ``lost``. By the
+ * Cauchy-Schwarz inequality
  *     |<q, c> - <q', c'>|  <=  |q - q'| |c| + |q'| |c - c'|
- * for the rounded q' and c', whose product is exact in 32-bit integers. So most rows are ruled out by integers, and
- * the few that are left are multiplied in float32.
+ * for the rounded q' and c', whose product is exact in 32-bit integers. So integers rule out most rows, and the
+ * few that remain are multiplied in float32.
  *
  * Bounds: sizes of all buffers are checked against the counts given, and every id before the first row is read.
- * Each row and each query is worked on by one thread: results do not depend on how many there are.
+ * Each row and each query is processed by one thread, so results do not depend on the number of threads.
  */
 #include "../_row_buffers.h" /* first, for Python.h */
 
@@ -16,16 +16,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MEMBERS 16       /* columns of a group, of which the largest bound stands for all */
+#define MEMBERS 16       /* columns of a group, represented by their largest bound */
 #define ABREAST 16       /* groups whose columns take turns */
 #define ROW_GRAIN 256    /* rows, and queries, that a thread takes at a time */
 #define QUERY_GRAIN 8
 #define MAX_DIM 65536    /* 127 * 127 * dim stays well inside 32 bits */
 #define HIDDEN INT32_MIN /* no product of codes is as low */
 #define LARGEST_CODE 127.0f
-#define LEAST_SIZE 1e-30f /* below, the quotient of codes and scale would leave float32 */
+#define LEAST_SIZE 1e-30f /* below, the quotient of codes and scale would overflow float32 */
 #define ROUNDING 6e-8f    /* the relative error of one operation in float32, 2^-24 */
-/* Above, products would leave float32. */
+/* Above, products would overflow float32. */
 #define LARGEST_LENGTH 1e15f
 
 /* Of each vector, one array each: x is nearly scale * codes; the length of x; the length of the difference. */
@@ -60,7 +60,7 @@ INLINED const float *row_of(const float *weight, const int64_t *ids, int64_t num
     return weight + ids[number] * dim;
 }
 
-/* Non-negative floats are ordered like the integers with their bits; infinities and what is no number come last. */
+/* Non-negative floats are ordered like the integers with their bits; infinities and NaN come last. */
 INLINED float largest_size(const float *row, int64_t dim)
 {
     Float largest = {0};
@@ -74,7 +74,7 @@ INLINED float largest_size(const float *row, int64_t dim)
 
 INLINED void code_entry(float x, float inverse, int8_t *code, float *square, float *lost_square)
 {
-    /* Adding 1.5 * 2^23 leaves the nearest whole number in the lowest bits: no call, so many at a time. */
+    /* Adding 1.5 * 2^23 leaves the nearest whole number in the lowest bits, with no call in the loop. */
     const Float shift = {12582912.0f};
     float scaled = x * inverse;
     Float shifted = {scaled + shift.real};
@@ -84,7 +84,7 @@ INLINED void code_entry(float x, float inverse, int8_t *code, float *square, flo
     *lost_square += lost * lost;
 }
 
-/* Codes of one row; 0 for a row that is too long or not finite. Lengths are taken in units of the scale, where no
+/* Codes of one row; 0 if the row is too long or not finite. Lengths are computed in units of the scale, in which no
  * square is too large or too small for float32. */
 INLINED int code_row(const float *row, int64_t dim, int8_t *codes, const Sizes *sizes, int64_t number)
 {
@@ -97,7 +97,7 @@ INLINED int code_row(const float *row, int64_t dim, int8_t *codes, const Sizes *
         for (; d < dim; d++)
             codes[d] = 0;
         sizes->scale[number] = 0;
-        /* By a whole number, for below 1e-38 floats are too far apart for a product with any other. */
+        /* By a whole number: below 1e-38, floats are too far apart for any other factor. */
         sizes->length[number] = sizes->lost[number] = largest * ceilf(sqrtf((float)dim));
         return 1;
     }
@@ -140,7 +140,7 @@ typedef struct {
     int has_memory;
 } HighestJob;
 
-/* One query on its way through the rows. */
+/* The state of the search for one query. */
 typedef struct {
     const float *query;
     const int32_t *products;
@@ -152,14 +152,14 @@ typedef struct {
     int64_t found, num_dots;
 } Search;
 
-/* No score of this column is above. */
+/* No score of this column exceeds this. */
 INLINED float upper_bound(const Search *search, const Sizes *sizes, int64_t column)
 {
     int32_t product = search->products[column];
     float error = search->per_length * sizes->length[column] + search->per_lost * sizes->lost[column];
-    /* Taken off, where a choice between two results would be a branch, and one column at a time. */
+    /* Subtracted: choosing between two results would be a branch, for one column at a time. */
     float hidden = product == HIDDEN ? INFINITY : 0;
-    /* Two scales of tiny vectors would leave float32, where the scale of one and the product do not. */
+    /* The product of two tiny scales would underflow float32; one scale times the product does not. */
     return search->scale * (sizes->scale[column] * (float)product) + error - hidden;
 }
 
@@ -216,14 +216,14 @@ INLINED int64_t best_member(const HighestJob *job, const Search *search, int64_t
     return best;
 }
 
-/* The column's score, into its place if it is among the highest so far. Equal ones beyond those kept are left out. */
+/* Inserts the column's score if it is among the highest so far. Equal scores beyond those kept are left out. */
 INLINED void multiply_out(const HighestJob *job, Search *search, int64_t column)
 {
     float score = -INFINITY;
     int64_t place = search->found;
     for (int64_t i = 0; i < search->found; i++)
         if (search->places[i] == column)
-            return; /* one of those begun with */
+            return; /* one of the first rows */
     if (search->products[column] != HIDDEN) {
         score = dot(search->query, row_of(job->weight, job->ids, column, job->dim), job->dim);
         search->num_dots++;
@@ -240,8 +240,8 @@ INLINED void multiply_out(const HighestJob *job, Search *search, int64_t column)
     search->places[place] = column;
 }
 
-/* Begins with as many rows as are kept, one each of the most promising groups: from then on the least of the highest
- * so far rules out nearly all others. */
+/* Starts with as many rows as are kept, one from each of the most promising groups. From then on, the lowest score
+ * kept rules out nearly all other rows. */
 INLINED void find_highest(const HighestJob *job, Search *search)
 {
     const float *least = search->scores + job->kept - 1;
@@ -259,10 +259,10 @@ INLINED void find_highest(const HighestJob *job, Search *search)
             multiply_out(job, search, column);
 }
 
-/* Rounding of the bounds themselves, for each 1 of |q| |c|. It grows with the dimension, for each lane adds up
- * dim / LANES squares, and the first one up to 31 more: with the square, the sum of lanes, and the half that the root
- * leaves of it all, a length is too short by (dim / LANES + 47) / 2 roundings at most. Two are multiplied, in 6 more
- * operations. Rounding that counts for |q| |c| itself, not for what codes lose, is 26 at most: up to MAX_DIM codes lose
+/* The rounding error of the bounds themselves, per unit of |q| |c|. It grows with the dimension: each lane adds up
+ * dim / LANES squares, and the first one up to 31 more. With the square, the sum of the lanes, and the root, which
+ * halves the error, a length is too short by at most (dim / LANES + 47) / 2 roundings. Two lengths are multiplied, in 6
+ * more operations. Rounding relative to |q| |c| itself, not to what codes lose, is at most 26: up to MAX_DIM, codes lose
  * no more than about the length of the vector. */
 INLINED float slack_for(int64_t dim) { return (float)(dim / LANES + 64) * ROUNDING; }
 
@@ -297,7 +297,7 @@ FOR_EACH_CPU static void highest_range(void *given, int64_t start, int64_t stop)
     free(groups);
 }
 
-/* ---- what Python gives ---- */
+/* ---- arguments from Python ---- */
 
 PyDoc_STRVAR(code_rows_doc, "code_rows(weight, dim, ids, codes, sizes, threads) -> is_usable\n\n"
                             "8-bit codes [W, dim] of the rows with these ids, and [3, W] their scale, length, and the\n"
