@@ -24,7 +24,7 @@ class CompareOptions:
     epochs: float = _fair(15.0, "Visits to each training point, for each method and seed.")
     dim: int = _fair(512, "Dimension of query and class vectors.")
     batch_size: int = _fair(256, "Points per step.")
-    pool: int | None = _fair(None, "Classes drawn for each batch (default: by the number of classes and the device).")
+    pool: int | None = _fair(None, "Classes drawn for each batch (default: depends on the data and the device).")
     warm_start: bool = _fair(
         False, "Start class vectors at the mean vector of their training points (the paper starts at random)."
     )
