@@ -24,7 +24,8 @@ test: .venv/.dev
 NUMERIC := tests/losses tests/mining tests/theory tests/metrics tests/dense tests/index tests/rank tests/recipe \
 	tests/add_classes tests/evaluate tests/run tests/contracts tests/estimator tests/test_model.py
 numeric: .venv/.dev
-	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 OPENBLAS_CORETYPE=Haswell OMP_NUM_THREADS=2 \
+	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 OPENBLAS_CORETYPE=Haswell \
+		OMP_NUM_THREADS=2 OMP_WAIT_POLICY=PASSIVE \
 		$(BIN)/python -m pytest -n 2 $(NUMERIC)
 
 # The package as it installs elsewhere: from the plain index, with a C compiler and without.

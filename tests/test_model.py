@@ -16,7 +16,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import owlmine
-from owlmine.data import Store
+from owlmine.data import ConvertOptions, Store
 from owlmine.dense.progress import Progress
 from owlmine.errors import DataError, OwlmineError
 from owlmine.run import train
@@ -205,3 +205,14 @@ def test_dense_dataset_on_disk() -> None:
 def test_import_does_not_load_torch() -> None:
     code = "import sys, owlmine; dir(owlmine); assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_reading_left_out_of_training_is_said(tmp_path: Path) -> None:
+    """And files are read by the options of ``data convert``."""
+    rows = "".join(f'the {word} tree {number},"{word},plant"\n' for number, word in enumerate(["red", "green"] * 20))
+    (tmp_path / "train.csv").write_text("text,labels\n" + rows)
+    options = {"recipe": "single", "epochs": 1, "dim": 8, "device": "cpu"}
+    with pytest.warns(UserWarning, match="classes contain a comma"):
+        assert len(owlmine.fit(tmp_path / "train.csv", options=options).classes) == 2
+    reading = ConvertOptions(label_separator=",")
+    assert len(owlmine.fit(tmp_path / "train.csv", options=options, reading=reading).classes) == 3

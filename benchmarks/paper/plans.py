@@ -42,9 +42,9 @@ def sizes() -> str:
     gpu, cpu, single = plan(on_gpu=True).judges, plan().judges, plan(recipe="single").model
     assert (gpu.shortlist, gpu.neighbours) == (cpu.shortlist, cpu.neighbours)
     notes = (
-        f"Judges score the best {cpu.shortlist} classes of a query (`--shortlist`), and {cpu.neighbours} training"
-        f" points vote (`--neighbours`), found by {_kinds(cpu.neighbour_kinds)} on a CPU and by"
-        f" {_kinds(gpu.neighbour_kinds)} on a GPU. A single model has {single.dim} dimensions and {single.epochs:g}"
+        f"Judges score the best {cpu.shortlist} classes of a query (`--shortlist`), and the {cpu.neighbours}"
+        f" nearest training points vote (`--neighbours`). A CPU finds them by {_kinds(cpu.neighbour_kinds)}, a GPU by"
+        f" {_kinds(gpu.neighbour_kinds)}. A single model has {single.dim} dimensions and {single.epochs:g}"
         f" epochs on both. Batches have {single.batch_size} points. With up to {FEW_POINTS:,} points of dense columns,"
         f" batches are smaller (at least {LEAST_BATCH} points) and there are more epochs (at least {LEAST_STEPS}"
         f" steps). On a CPU, an approximate index finds the candidates among {INDEX_FROM:,} classes or more, if faiss"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from owlmine.errors import OwlmineError
 from owlmine.version import __version__
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = [
     "MinedLoss",
     "Model",
     "OwlmineClassifier",
+    "OwlmineError",
     "Prediction",
     "Predictions",
     "TrainOptions",

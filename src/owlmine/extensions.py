@@ -6,7 +6,7 @@ import sys
 import warnings
 from functools import cache
 from importlib import import_module
-from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -33,14 +33,20 @@ def load_extension(name: str) -> ModuleType | None:
 
 
 def missing_extensions() -> tuple[str, ...]:
-    """Names of the compiled parts that were not built. Only looks for files, and imports nothing."""
-    root = Path(__file__).parent.parent
-    stems = {name: root.joinpath(*name.split(".")) for name in EXTENSIONS}
-    return tuple(
-        name
-        for name, stem in stems.items()
-        if not any(stem.with_name(stem.name + suffix).is_file() for suffix in EXTENSION_SUFFIXES)
-    )
+    """Names of the compiled parts that were not built, or that cannot be loaded. Imports no package for that."""
+    return tuple(name for name in EXTENSIONS if not _loads(name))
+
+
+def _loads(name: str) -> bool:
+    stem = Path(__file__).parent.parent.joinpath(*name.split("."))
+    for suffix in EXTENSION_SUFFIXES:
+        if (file := stem.with_name(stem.name + suffix)).is_file():
+            try:
+                ExtensionFileLoader(name, str(file)).create_module(ModuleSpec(name, None, origin=str(file)))
+            except ImportError:
+                return False
+            return True
+    return False
 
 
 def announce_missing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -14,7 +15,9 @@ from owlmine.add_classes.add import add_classes
 from owlmine.add_classes.examples import Examples
 from owlmine.add_classes.vectors import CAUTION
 from owlmine.data.datasets import open_dataset
+from owlmine.data.describe import conversion_notes
 from owlmine.data.memory import MemoryDataset
+from owlmine.data.options import ConvertOptions
 from owlmine.data.python_data import dataset_from
 from owlmine.data.store import Dataset, Store
 from owlmine.dense.progress import Progress, SilentReporter
@@ -63,6 +66,9 @@ class Model(Predictor):
         if Y is not None:
             points = split_from(self, X, Y)
             return evaluate_model(self, points, ks=ks, constants=constants, tail=tail)
+        if isinstance(X, Store):
+            self.check_fits(X)
+            return evaluate_model(self, X[split or "test"], ks=ks, constants=constants, tail=tail)
         with TemporaryDirectory(prefix="owlmine-") as scratch:
             store, name = open_for_model(self, X, Path(scratch), split=split, options=options)
             return evaluate_model(self, store[name], ks=ks, constants=constants, tail=tail)
@@ -106,6 +112,7 @@ def fit(
     device: str | None = None,
     seed: int | None = None,
     options: TrainOptions | Mapping[str, Any] | None = None,
+    reading: ConvertOptions | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Model:
     """Trains a model by the recipe of ``owlmine train``, in memory.
@@ -114,12 +121,13 @@ def fit(
         labels, or a sparse or dense indicator matrix. Without ``Y``: a dataset on disk (a folder, a store, ``sample``).
     class_names: names of classes, by key, or in the order of the columns of an indicator matrix. validation: (X, Y) for
     choices and calibration; by default, training points are held out. options: ``TrainOptions``, or some of its options
-    by name, such as ``{"epochs": 3, "dim": 64}``. progress: called with a ``Progress`` while models train.
+    by name, such as ``{"epochs": 3, "dim": 64}``. reading: how texts and files are read, as for ``owlmine data
+    convert``. progress: called with a ``Progress`` while models train.
     """
     chosen = options if isinstance(options, TrainOptions) else TrainOptions.of(**dict(options or {}))
     given = {name: value for name, value in (("device", device), ("seed", seed)) if value is not None}
     chosen = chosen.with_(**given)
-    data, name = _dataset(X, Y, class_names, validation)
+    data, name = _dataset(X, Y, class_names, validation, reading)
     reporter = SilentReporter() if progress is None else _Callback(progress)
     return Model.of(recipe.fit(data, chosen, name=name, surroundings=recipe.Surroundings(reporter)))
 
@@ -132,15 +140,18 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", exact: bool = 
     return Model.of(load_model(path, device=device, exact=exact))
 
 
-def _dataset(X: Any, Y: Any, class_names: Any, validation: Any) -> tuple[Dataset, str]:
+def _dataset(X: Any, Y: Any, class_names: Any, validation: Any, reading: ConvertOptions | None) -> tuple[Dataset, str]:
     if Y is not None:
-        return dataset_from(X, Y, class_names=class_names, validation=validation), _IN_MEMORY
+        return dataset_from(X, Y, class_names=class_names, validation=validation, options=reading), _IN_MEMORY
     if class_names is not None or validation is not None:
         raise OwlmineError("class names and validation points were given without Y; a dataset on disk brings its own")
     if isinstance(X, Store | MemoryDataset):
         return X, X.path.name if isinstance(X, Store) else _IN_MEMORY
     if isinstance(X, str | Path):
-        return open_dataset(X), Path(X).name
+        data = open_dataset(X, reading)
+        for note in conversion_notes(data, ("train", "dev")):
+            warnings.warn(f"{X}: {note}", UserWarning, stacklevel=3)
+        return data, Path(X).name
     raise OwlmineError(f"X is a {type(X).__name__} and there is no Y; wanted labels, or the path of a dataset")
 
 

@@ -87,7 +87,7 @@ def test_both_populations_are_told(tmp_path: Path, owlmine_command: Command) -> 
     dropped = owlmine_command("data", "convert", folder, tmp_path / "a", "--max-df", "1")
     assert dropped.returncode == 0, dropped.stderr
     assert "1 points lost all labels" in dropped.stdout
-    assert "left out (3 points with --keep-empty)" in dropped.stdout
+    assert "left out (--keep-empty keeps them, and counts them as 0)" in dropped.stdout
     assert len(Store.open(tmp_path / "a")["test"]) == 1
     kept = owlmine_command("data", "convert", folder, tmp_path / "b", "--max-df", "1", "--keep-empty")
     assert "kept and count as 0 (1 points without them)" in kept.stdout

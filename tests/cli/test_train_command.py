@@ -23,7 +23,7 @@ from owlmine.errors import DataError, OwlmineError
 from owlmine.recipe.options import TrainOptions
 from tests.tiny_disk import tiny_disk_at
 
-from ..conftest import Command
+from ..conftest import Command, write_points
 from ..run.runs import contents, curves_of
 from ..small_models import dense_data, run, sparse_data, text_model, text_store
 
@@ -199,6 +199,15 @@ def test_the_default_recipe_is_the_best(store: Store, tmp_path: Path, recipe: tu
         "These points come from the training data; new ones can be harder.",
         f"On the test split: owlmine evaluate {tmp_path / 'out'} {store.path}",
     ]
+
+
+def test_figures_of_a_dev_split_are_called_so(tmp_path: Path) -> None:
+    for name in ("train", "dev", "test"):
+        write_points(tmp_path / f"{name}.txt", 60)
+    done = run("train", tmp_path, "--out", tmp_path / "out", "--dim", "8", "--epochs", "1", "--device", "cpu")
+    assert done.exit_code == 0, done.exception
+    assert "On the dev split: P@1 " in done.stdout
+    assert "training data" not in done.stdout
 
 
 def test_without_validation_points_there_are_no_figures(store: Store, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ MATRIX = sparse.csr_matrix(np.eye(4))
         ((TEXTS, -np.eye(4)), "Y: found the label weight -1.0; wanted positive weights"),
         ((TEXTS, [[], [], [], []]), "Y: found no labels; wanted at least one labelled point"),
         ((TEXTS, np.zeros((4, 3))), "Y: found no labels; wanted at least one labelled point"),
-        ((["one", "two", "three", "four"], LABELS), "X: found no token that occurs in 2 to 50% of 4 documents"),
+        ((["one", "two", "three", "four"], LABELS), "X: found no token in at least 2 and at most 50% of 4 documents"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(arguments: Any, message: str) -> None:

@@ -101,7 +101,7 @@ def test_any_texts_agree_with_scikit_learn(texts: list[str], tmp_path_factory: p
     try:
         wanted = oracle.fit_transform(texts)
     except ValueError:
-        with pytest.raises(DataError, match="no token that occurs in 2 to 50% of"):
+        with pytest.raises(DataError, match="no token in at least 2 and at most 50% of"):
             store_of(texts, out)
         return
     store = store_of(texts, out)

@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     refused(dense_model(), text_data(), tmp_path, "found text; wanted dense vectors")
     refused(text_model(), tmp_path / "nothing", tmp_path, "found no such file or folder")
     refused(text_model(), text_data(), tmp_path, "no split 'dev'; it has train, test", split="dev")
-    refused(text_model(), text_data() / "test.jsonl", tmp_path, "is one file", split="test")
+    refused(text_model(), text_data() / "test.jsonl", tmp_path, "is a single file", split="test")
     refused(text_model(), text_store(), tmp_path, "is a finished store", options=ReadOptions(keep_empty=True))
     refused(text_model(), MODELS["dense"][2](), tmp_path, "found 7 classes; the model was trained with 12")
     assert list(tmp_path.iterdir()) == []
@@ -152,7 +152,7 @@ def test_a_store_of_the_same_size_but_another_vocabulary(tmp_path: Path) -> None
         write_jsonl(folder / name, rows)
     store = convert(folder, tmp_path / "store")
     assert store.num_features == Store.open(text_store()).num_features
-    refused(text_model(), store.path, tmp_path, "features were made from other documents")
+    refused(text_model(), store.path, tmp_path, "features were made from different documents")
 
 
 def points_in_memory(kind: str) -> tuple[Any, list[list[str]]]:

@@ -279,7 +279,7 @@ def test_a_file_and_back(tmp_path: Path, names: list[str]) -> None:
     ("name", "changed", "message"),
     [
         ("weights", [0.5, -0.5, 0.5], "wanted weights from 0 to 1"),
-        ("weights", [0.5, 1.5, 0.5], "a value is 1.5 away from 0"),
+        ("weights", [0.5, 1.5, 0.5], "a value has size 1.5"),
         ("weights", [0.5, float("nan"), 0.5], "a value is not a finite number"),
         ("weights", [0.5, 0.5], r"values have the shape \(2,\)"),
         ("biases", [0.0, 0.25], "wanted weights from 0 to 1 and no biases"),
@@ -289,7 +289,7 @@ def test_a_file_and_back(tmp_path: Path, names: list[str]) -> None:
         ("offsets", [0, 2, 4], "do not ascend from 0 to the number of entries, 3"),
         ("offsets", [0, 5, 3], "do not ascend from 0"),
         ("features", [0, 4, 1], "indices are 0 to 4; wanted 0 to 3"),
-        ("features", [3, 0, 1], "each feature once, in ascending order"),
+        ("features", [3, 0, 1], "must be distinct and ascending"),
         ("num_features", 3, "indices are 0 to 3; wanted 0 to 2"),
         ("num_features", -1, "num_features is -1"),
     ],

@@ -152,8 +152,8 @@ def test_constant_scores_give_the_share_of_hits() -> None:
 @pytest.mark.parametrize(
     ("scores", "hits", "told"),
     [
-        (np.zeros((0, 3)), np.zeros((0, 3), bool), "one at least"),
-        (np.zeros((3, 0)), np.zeros((3, 0), bool), "one at least"),
+        (np.zeros((0, 3)), np.zeros((0, 3), bool), "at least one of each"),
+        (np.zeros((3, 0)), np.zeros((3, 0), bool), "at least one of each"),
         (np.zeros(3), np.zeros(3, bool), "shape"),
         (np.zeros((2, 3)), np.zeros((2, 2), bool), r"hits \(2, 2\)"),
         (np.zeros((2, 3)), np.zeros((2, 3)), "wanted bool"),

@@ -559,9 +559,13 @@ def test_a_fit_may_be_stopped_in_each_part(text_store: Store) -> None:
     fit(text_store, text_options(heads=2, neighbours=5, epochs=0.2), surroundings=around)
     parts = list(dict.fromkeys(around.places))
     assert parts[:2] == ["before model 1 of 2", "before model 2 of 2"]
-    judges = {part for part in parts if part.startswith("at the judges (")}
-    assert {"at the judges (shortlists)", "at the judges (names)", "at the judges (validation)"} <= judges
-    assert parts[-1] == "at the calibration"
+    judges = {part for part in parts if part.startswith("while fitting the judges (")}
+    assert {
+        "while fitting the judges (shortlists)",
+        "while fitting the judges (names)",
+        "while fitting the judges (validation)",
+    } <= judges
+    assert parts[-1] == "while fitting the probabilities"
 
 
 def test_stages_are_recalled_and_remembered(store: Store) -> None:

@@ -212,7 +212,7 @@ def test_a_signal_at_the_judges(store: Store, tmp_path: Path) -> None:
     options, out = ensemble_options(), tmp_path / "model"
     with pytest.MonkeyPatch.context() as patch, signals_to_nobody():
         signal_once(patch, LinearJudge, "fit")
-        with pytest.raises(Stopped, match=r"^stopped at the judges \(shortlists\); continue with --resume$"):
+        with pytest.raises(Stopped, match=r"^stopped while fitting the judges \(shortlists\); continue with --resume$"):
             train(store, out, options)
     assert not (out / "config.json").exists()
     listener = Listener()
@@ -235,7 +235,7 @@ def test_a_signal_at_the_names(text_store: Store, tmp_path: Path) -> None:
     options, out = ensemble_options(heads=None, shortlist=5, epochs=0.2), tmp_path / "parts"
     with (
         signals_to_nobody(),
-        pytest.raises(Stopped, match=r"^stopped at the judges \(names\); continue with --resume$"),
+        pytest.raises(Stopped, match=r"^stopped while fitting the judges \(names\); continue with --resume$"),
     ):
         train(text_store, out, options, reporter=StoppingAtNames())
     assert not (out / "config.json").exists()
@@ -270,9 +270,9 @@ def test_stopped_at_each_of_its_parts(store: Store, tmp_path: Path) -> None:
 
 PARTS = {
     "member": (loop, "DenseFit", "before model 2 of 2; continue with --resume"),
-    "joining": (recipe, "join_models", r"at the judges \(shortlists\); continue with --resume"),
-    "mix": (recipe, "choose_mix", r"at the judges \(validation\); continue with --resume"),
-    "weights": (Evidence, "precision", "at the calibration; continue with --resume"),
+    "joining": (recipe, "join_models", r"while fitting the judges \(shortlists\); continue with --resume"),
+    "mix": (recipe, "choose_mix", r"while fitting the judges \(validation\); continue with --resume"),
+    "weights": (Evidence, "precision", "while fitting the probabilities; continue with --resume"),
     "calibration": (Calibration, "fit", "before the model was saved; continue with --resume"),
     "metrics": (owlmine.run, "write_metrics", "after the model was finished; it is in .*parts"),
     "saving": (owlmine.run, "save_model", "after the model was finished; it is in .*parts"),

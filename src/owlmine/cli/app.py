@@ -47,7 +47,7 @@ VERBS = {
     "index": Verb(
         "owlmine.cli.index",
         "index_command",
-        "Give a model an approximate index of its classes, and measure it.",
+        "Build an approximate index of a model's classes, and measure its recall and speed.",
     ),
     "models": Verb("owlmine.cli.models", "models_app", "Verify model folders."),
     "add-classes": Verb(

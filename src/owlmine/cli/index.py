@@ -35,7 +35,7 @@ def index_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a model an approximate index of its classes, and measure it.
+    """Build an approximate index of a model's classes, and measure its recall and speed.
 
     predict, evaluate and add-classes then find candidates with it, unless --exact is given. An existing index is
     replaced. Needs faiss: pip install '.[index]'.
@@ -66,8 +66,8 @@ def index_command(
         return
     typer.echo(
         f"{model}: an index of {len(predictor.classes):,} classes, measured on {figures.queries:,} {source}\n"
-        f"recall of the best {figures.best}: {figures.recall_of_best:.2f} %, of the {figures.listed} that are judged:"
-        f" {figures.recall_of_list:.2f} %\n"
-        f"a query in a batch: {figures.index_ms:.2f} ms, exact search {figures.exact_ms:.2f} ms\n"
-        f"a query alone: {figures.one_query_ms:.2f} ms, exact search {figures.one_query_exact_ms:.2f} ms"
+        f"recall of the best {figures.best}: {figures.recall_of_best:.2f} %, of the {figures.listed} on the"
+        f" shortlist: {figures.recall_of_list:.2f} %\n"
+        f"per query in a batch: {figures.index_ms:.2f} ms (exact search: {figures.exact_ms:.2f} ms)\n"
+        f"a single query: {figures.one_query_ms:.2f} ms (exact search: {figures.one_query_exact_ms:.2f} ms)"
     )

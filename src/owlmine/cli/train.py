@@ -52,7 +52,7 @@ def train_command(
     shown.print(
         f"{literal(str(out))}: {shape.num_parameters:,} parameters, {shape.num_classes:,} classes", soft_wrap=True
     )
-    _print_figures(shown, model)
+    _print_figures(shown, model, has_dev="dev" in store.splits)
     if options.run.tensorboard:
         shown.print(f"Curves: tensorboard --logdir {literal(str(out / FOLDER))}", soft_wrap=True)
     if "test" in store.splits and len(store["test"]):
@@ -60,16 +60,17 @@ def train_command(
         shown.print(f"On the test split: {literal(command)}", soft_wrap=True)
 
 
-def _print_figures(shown: Terminal, model: Model) -> None:
+def _print_figures(shown: Terminal, model: Model, *, has_dev: bool) -> None:
     record = model.record
     if not record.figures:
         return
     figures = ", ".join(f"{name} {value:.2f}" for name, value in record.figures.items())
-    points = "On validation points"
+    points = "On the dev split" if has_dev else "On validation points"
     if record.rehearsal is not None:
         points = f"On {record.rehearsal:.0%} of the training points, held out in a rehearsal"
     shown.print(f"{points}: {figures}.", soft_wrap=True)
-    shown.print("These points come from the training data; new ones can be harder.")
+    if not has_dev:
+        shown.print("These points come from the training data; new ones can be harder.")
 
 
 def _for_evaluate(reading: ConvertOptions) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +65,12 @@ _NOTES = {
 }
 
 
-def conversion_notes(store: Dataset) -> list[str]:
-    """What a conversion left out, and its warnings, one line each."""
+def conversion_notes(store: Dataset, splits: Collection[str] = ("train", "dev", "test")) -> list[str]:
+    """What a conversion left out of these splits, and its warnings, one line each."""
     notes: list[str] = []
     for name, split in store.meta["splits"].items():
+        if name not in splits:
+            continue
         kept_empty = store.meta["keep_empty"] and name != "train"
         notes += [f"{name}: {note}." for note in _split_notes(name, split, kept_empty=kept_empty)]
     return notes
@@ -77,11 +79,15 @@ def conversion_notes(store: Dataset) -> list[str]:
 def _split_notes(name: str, split: dict[str, Any], *, kept_empty: bool) -> Iterator[str]:
     no_labels, no_features = split["emptied_of_labels"], split["emptied_of_features"]
     if emptied := no_labels + no_features:
-        lost = f"{no_labels:,} points lost all labels (none occurs in train) and {no_features:,} lost all features"
+        parts = [
+            f"{no_labels:,} points lost all labels (none occurs in train)" if no_labels else "",
+            f"{no_features:,} points lost all features" if no_features else "",
+        ]
+        lost = " and ".join(filter(None, parts))
         if kept_empty:
             yield f"{lost}; they are kept and count as 0 ({split['points'] - emptied:,} points without them)"
         elif name != "train":
-            yield f"{lost}; they are left out ({split['points_read']:,} points with --keep-empty)"
+            yield f"{lost}; they are left out (--keep-empty keeps them, and counts them as 0)"
         else:
             yield f"{lost}; they are left out"
     if without := split["without_label"] - (no_labels if kept_empty else 0):

@@ -95,8 +95,9 @@ def _plan_text(
     if not len(kept):
         raise DataError(
             train.source,
-            found=f"no token that occurs in {options.min_df} to {options.max_df:.0%} of {num_documents:,} documents",
-            wanted="at least one (see --min-df and --max-df)",
+            found=f"no token in at least {options.min_df:,} and at most {options.max_df:.0%} of {num_documents:,}"
+            " documents",
+            wanted="at least one (change --min-df and --max-df, in Python min_df and max_df of reading)",
         )
     tokens: list[str] | None = None
     renumber = np.full(len(frequencies), -1, np.int64)

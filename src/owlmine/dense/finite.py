@@ -15,7 +15,7 @@ from owlmine.errors import DataError, OwlmineError
 _BLOCK_ROWS = 1 << 16
 # Lengths are roots of sums of squares, which float32 holds up to 3e38 (numbers to 2e19), and shorter ones than 1e-12
 # count as 0. The rest is headroom for learned weights, which are multiplied with features before lengths are computed.
-_LARGEST, _SMALLEST = 1e15, 1e-12
+LARGEST, _SMALLEST = 1e15, 1e-12
 
 
 class NotFinite(OwlmineError):  # noqa: N818
@@ -32,13 +32,13 @@ def require_workable_values(data: Dataset, *, name: str) -> None:
             if sizes is None:  # every feature counts 1
                 return
             place = int(sizes.argmax()) if sizes.size else -1
-            if place >= 0 and not sizes.flat[place] <= _LARGEST:
+            if place >= 0 and not sizes.flat[place] <= LARGEST:
                 queries = batch.queries
                 row = queries.row_ids[place] if isinstance(queries, SparseRows) else place // queries.shape[1]
                 raise DataError(
                     f"{name}: {split.name}, row {first + row} (from 0)",
                     found=f"a feature of size {sizes.flat[place]:g}",
-                    wanted=f"at most {_LARGEST:g}; scale the features down",
+                    wanted=f"at most {LARGEST:g}; scale the features down",
                 )
             largest = max(largest, float(sizes.max(initial=0.0)))
             first += len(batch.labels)

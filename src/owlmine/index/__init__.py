@@ -1,4 +1,4 @@
-"""The best of all classes for queries: exactly, or nearly so and faster."""
+"""Finds the best classes for queries: exactly, or approximately and faster."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ class Index(Protocol):
         places."""
 
     def of_larger(self, table_KD: Tensor) -> Self:
-        """For a table that begins with the rows of this one."""
+        """An index for a longer table that starts with the rows of this one."""

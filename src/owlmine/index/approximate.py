@@ -113,7 +113,7 @@ class ApproximateIndex:
         return self._found(queries_ND, k, _PROBED_ROUGHLY)
 
     def of_larger(self, table_KD: Tensor) -> ApproximateIndex:
-        """For a table that begins with the rows of this one."""
+        """An index for a longer table that starts with the rows of this one."""
         faiss = require_faiss()
         lists = faiss.clone_index(self.lists)
         with _threads(faiss, torch.get_num_threads()):
@@ -156,6 +156,8 @@ class ApproximateIndex:
                 count,
                 params=faiss.SearchParametersIVF(nprobe=num_probes),
             )
+        if ids_NR.size and not -1 <= ids_NR.min() <= ids_NR.max() < len(self.table_KD):
+            raise OwlmineError("the index contains classes that the model does not have; build it again: owlmine index")
         return torch.from_numpy(ids_NR)
 
 
@@ -168,7 +170,7 @@ def check_version(record: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _threads(faiss: ModuleType, num_threads: int) -> Iterator[None]:
-    """Lets faiss use so many threads. Its setting may be that of PyTorch too, so it is put back."""
+    """Limits faiss to this many threads, then restores the setting, which PyTorch may share."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(num_threads)
     try:

@@ -55,7 +55,8 @@ class ExactIndex:
 
     @torch.no_grad()
     def rough(self, queries_ND: Tensor, k: int) -> Tensor:
-        """Ids [N, k] of the best classes in no order; near the end, a class may stand for one with nearly its score."""
+        """Ids [N, k] of the best classes in any order; near the end of the list, a class may take the
+        place of one with a nearly equal score."""
         if self._suits_bytes:
             return self._byte_table().rough(queries_ND, k)
         if self.table_KD.device.type == "cpu":
@@ -63,12 +64,12 @@ class ExactIndex:
         return hardest(queries_ND, self._half(), k)[1]
 
     def of_larger(self, table_KD: Tensor) -> ExactIndex:
-        """For a table that begins with the rows of this one."""
+        """An index for a longer table that starts with the rows of this one."""
         return ExactIndex(table_KD)
 
     @property
     def _suits_bytes(self) -> bool:
-        """Never a matter of timing."""
+        """Never decided by timing."""
         table_KD = self.table_KD
         return (
             table_KD.device.type == "cpu"

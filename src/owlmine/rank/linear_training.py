@@ -118,9 +118,9 @@ def _check_pairs_of(ranked_NS: NDArray[Any], labels: SparseRows, num_classes: in
     if ranked_NS.ndim != 2 or ranked_NS.dtype.kind not in "iu":
         raise ValueError(f"shortlists have the shape {ranked_NS.shape} in {ranked_NS.dtype}; wanted [N, S] class ids")
     if len(labels) != len(ranked_NS):
-        raise ValueError(f"there are labels for {len(labels)} points; wanted {len(ranked_NS)}, one row a shortlist")
+        raise ValueError(f"there are labels for {len(labels)} points; wanted {len(ranked_NS)}, one row per shortlist")
     if len(labels) >= 2**31 or num_classes < 0 or num_classes * len(labels) >= 2**62:
-        raise ValueError(f"{num_classes} classes of {len(labels)} points; wanted products of the two below 2^62")
+        raise ValueError(f"{num_classes} classes of {len(labels)} points; wanted a product below 2^62")
     for name, ids, least in (("labels", labels.indices, 0), ("shortlists", ranked_NS, None)):
         if ids.size and (ids.max() >= num_classes or (least is not None and ids.min() < least)):
             raise ValueError(f"{name} hold ids from {ids.min()} to {ids.max()}; wanted ids below {num_classes}")

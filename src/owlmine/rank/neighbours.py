@@ -183,7 +183,7 @@ class NeighbourJudge:
         if width != wanted or shape.dense:
             raise ValueError(f"{self.name} of width {width}; wanted {wanted}, for a model of the shape {shape}")
         if self.num_classes > shape.num_classes:
-            raise ValueError(f"{self.name} have {self.num_classes} classes; wanted {shape.num_classes} at most")
+            raise ValueError(f"{self.name} have {self.num_classes} classes; wanted at most {shape.num_classes}")
 
     # These members depend on the kind of points.
 

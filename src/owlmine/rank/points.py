@@ -57,7 +57,9 @@ def checked_rows(rows: SparseRows, *, num_features: int) -> SparseRows:
     if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype.kind not in "iu":
         raise ValueError(f"offsets have the shape {offsets.shape} in {offsets.dtype}; wanted N + 1 whole numbers")
     if indices.ndim != 1 or (len(indices) and indices.dtype.kind not in "iu"):
-        raise ValueError(f"indices have the shape {indices.shape} in {indices.dtype}; wanted one whole number an entry")
+        raise ValueError(
+            f"indices have the shape {indices.shape} in {indices.dtype}; wanted one whole number per entry"
+        )
     if offsets[0] != 0 or offsets[-1] != len(indices) or (offsets[1:] < offsets[:-1]).any():
         raise ValueError(f"offsets do not ascend from 0 to the number of entries, {len(indices)}")
     if len(indices) and not (indices.min() >= 0 and indices.max() < num_features):
@@ -73,13 +75,13 @@ def checked_rows(rows: SparseRows, *, num_features: int) -> SparseRows:
 
 
 def squared_lengths(rows: SparseRows) -> NDArray[np.float64]:
-    """[N] |x|² of each row. Raises ValueError if a row does not have each feature once, in ascending order."""
+    """[N] |x|² of each row. Raises ValueError if the features of a row must be distinct and ascending."""
     assert rows.values is not None
     squares_N = np.empty(len(rows), np.float64)
     for start in range(0, len(rows), _BLOCK_ROWS):
         block = rows[start : start + _BLOCK_ROWS]
         if not ascends_in_rows(block.offsets, block.indices):
-            raise ValueError("a row does not have each feature once, in ascending order")
+            raise ValueError("the features of a row must be distinct and ascending")
         assert block.values is not None
         squares = np.square(block.values, dtype=np.float64)
         squares_N[start : start + len(block)] = np.bincount(block.row_ids, weights=squares, minlength=len(block))
@@ -126,10 +128,10 @@ class SparsePoints:
             raise ValueError(f"num_points is {self.num_points}; wanted 0 to 2^31 - 1")
         lists = checked_rows(SparseRows(self.offsets_F1, self.points, self.values), num_features=self.num_points)
         if not ascends_in_rows(lists.offsets, lists.indices):
-            raise ValueError("a feature does not have each point once, in ascending order")
+            raise ValueError("the points of a feature must be distinct and ascending")
         assert lists.values is not None
         if len(lists.values) and (largest := np.abs([lists.values.min(), lists.values.max()]).max()) > _LONGEST:
-            raise ValueError(f"a value is {largest:g} away from 0; a unit vector has none above 1")
+            raise ValueError(f"a value has size {largest:g}; values of unit vectors are at most 1")
         for name, array in (("offsets_F1", lists.offsets), ("points", lists.indices), ("values", lists.values)):
             object.__setattr__(self, name, array)
 

@@ -146,7 +146,7 @@ class Predictor:
         k = checked_k(k, available)
         if tail and self.record.calibration is None:
             raise OwlmineError(
-                "the model has no probabilities, so rare classes cannot be lifted; train with validation"
+                "the model has no probabilities, so rare classes cannot be lifted; train it with validation points"
             )
         width = min(max(k, _LIFTED), available) if tail else k
         parts = [
@@ -275,7 +275,7 @@ class Predictor:
             store.array("weighting.frequencies"), self.features.frequencies
         )
         if not same or store.meta["weighting"].get("text") != weighting.get("text"):
-            raise OwlmineError(f"{store.path}: its features were made from other documents than the model's")
+            raise OwlmineError(f"{store.path}: its features were made from different documents than the model's")
 
 
 def _joined(blocks: list[Predictions], width: int, *, has_probabilities: bool) -> Predictions:

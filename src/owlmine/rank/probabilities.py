@@ -217,11 +217,11 @@ def bend(probabilities: NDArray[Any], knots: Knots) -> NDArray[Any]:
     return bent
 
 
-def checked_knots(record: Any) -> Knots:
+def checked_knots(pairs: Any) -> Knots:
     """Knots from a file. Raises ValueError unless the first numbers rise from 0 to 1 and the second never fall."""
-    if not isinstance(record, Sequence) or isinstance(record, str) or not all(map(_is_pair, record)):
-        raise ValueError(f"knots of the calibration are {record!r}; wanted pairs of numbers from 0 to 1")
-    knots = tuple((float(x), float(y)) for x, y in record)
+    if not isinstance(pairs, Sequence) or isinstance(pairs, str) or not all(map(_is_pair, pairs)):
+        raise ValueError(f"knots of the calibration are {pairs!r}; wanted pairs of numbers from 0 to 1")
+    knots = tuple((float(x), float(y)) for x, y in pairs)
     if knots:
         promised, true = np.array(knots).T
         if (
@@ -230,15 +230,15 @@ def checked_knots(record: Any) -> Knots:
             or (np.diff(promised) < _LEAST_GAP / 2).any()
             or (np.diff(true) < 0).any()
         ):
-            raise ValueError(f"knots of the calibration are {record!r}; wanted them to rise from 0 to 1")
+            raise ValueError(f"knots of the calibration are {pairs!r}; wanted them to rise from 0 to 1")
     return knots
 
 
-def _is_pair(record: Any) -> bool:
+def _is_pair(pairs: Any) -> bool:
     return (
-        isinstance(record, Sequence)
-        and len(record) == 2
-        and all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x <= 1 for x in record)
+        isinstance(pairs, Sequence)
+        and len(pairs) == 2
+        and all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x <= 1 for x in pairs)
     )
 
 
@@ -302,7 +302,7 @@ class Calibration:
         if scores_NS.ndim != 2 or 0 in scores_NS.shape or hits_NS.shape != scores_NS.shape:
             raise ValueError(
                 f"scores have the shape {scores_NS.shape} and hits {hits_NS.shape}; wanted the same [queries, places],"
-                " one at least of each"
+                " at least one of each"
             )
         if hits_NS.dtype != np.bool_:
             raise ValueError(f"hits have the type {hits_NS.dtype}; wanted bool")

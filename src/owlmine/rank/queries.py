@@ -14,19 +14,21 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
+from owlmine.data.formats.memory import without_pandas
 from owlmine.data.rows import Int64, SparseRows, check_rows
+from owlmine.dense.finite import LARGEST
 from owlmine.errors import DataError, OwlmineError, excerpt
 
 WHAT = "queries"
 
 
 def as_texts(queries: Any) -> list[str]:
-    """A list, a tuple, a NumPy array or a pandas Series of strings."""
+    """A list, a tuple, a NumPy array, a pandas Series or a data frame of one column."""
     wanted = "a list, array or Series of strings, since the model takes text"
+    queries = without_pandas(queries, WHAT, wanted)
     if isinstance(queries, str):
         raise DataError(WHAT, found=f"a single string, {excerpt(queries)}", wanted="a list: [query]")
-    is_listed = isinstance(queries, list | tuple) or _is_series(queries)
-    if not is_listed and not (isinstance(queries, np.ndarray) and queries.ndim == 1):
+    if not isinstance(queries, list | tuple) and not (isinstance(queries, np.ndarray) and queries.ndim == 1):
         raise DataError(WHAT, found=described(queries), wanted=wanted)
     texts = queries if isinstance(queries, list) else list(queries)
     for number, text in enumerate(texts):
@@ -42,7 +44,7 @@ def as_sparse(queries: Any, *, num_features: int) -> SparseRows:
         return checked_features(queries, num_features=num_features)
     if not sparse.issparse(queries):
         dense_NF = _numbers(queries, num_features, wanted)
-        _check_finite(dense_NF)
+        _check_values(dense_NF)
         queries = sparse.csr_array(dense_NF)
     if queries.ndim != 2 or queries.shape[1] != num_features or queries.dtype.kind not in "biuf":
         raise DataError(WHAT, found=described(queries), wanted=wanted)
@@ -69,18 +71,21 @@ def as_dense(queries: Any, *, num_features: int) -> NDArray[np.float32]:
 def checked_features(rows: SparseRows, *, num_features: int) -> SparseRows:
     """Rows of the model's features, checked and in the types for PyTorch and compiled code."""
     check_rows(rows, num_columns=num_features, what=WHAT)
-    with np.errstate(over="ignore"):  # values beyond float32 are detected below
-        values = None if rows.values is None else np.asarray(rows.values, np.float32)
-    if values is not rows.values:
-        check_rows(SparseRows(rows.offsets, rows.indices, values), num_columns=num_features, what=WHAT)
+    values = None
+    if rows.values is not None:
+        given = np.asarray(rows.values)
+        if len(given) and (largest := float(np.abs(given).max())) > LARGEST:
+            row = int(rows.row_ids[int(np.abs(given).argmax())])
+            wanted = f"at most {LARGEST:g}; scale the queries like the training data"
+            raise DataError(WHAT, found=f"a value of size {largest:g} in row {row}", wanted=wanted)
+        values = np.asarray(given, np.float32)
     return SparseRows(np.asarray(rows.offsets, np.int64), rows.indices, values)
 
 
 def checked_dense(queries_NF: NDArray[Any]) -> NDArray[np.float32]:
-    """float32 in memory that PyTorch may use, finite."""
-    with np.errstate(over="ignore"):
-        vectors_NF: NDArray[np.float32] = np.require(queries_NF, np.float32, ["C", "W"])
-    _check_finite(vectors_NF)
+    """float32 in memory that PyTorch may use, in the range of training data."""
+    _check_values(queries_NF)
+    vectors_NF: NDArray[np.float32] = np.require(queries_NF, np.float32, ["C", "W"])
     return vectors_NF
 
 
@@ -149,13 +154,9 @@ def _shown(value: Any) -> str:
     return excerpt(repr(value))[1:-1]
 
 
-def _is_series(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "pandas" and type(value).__name__ == "Series"
-
-
 def _numbers(queries: Any, num_features: int, wanted: str) -> NDArray[Any]:
     """[N, F] of any type."""
-    given = queries
+    given = queries = without_pandas(queries, WHAT, wanted)
     if isinstance(queries, torch.Tensor):
         if queries.layout != torch.strided or queries.is_complex():
             raise DataError(WHAT, found=described(given), wanted=wanted)
@@ -172,11 +173,14 @@ def _numbers(queries: Any, num_features: int, wanted: str) -> NDArray[Any]:
         raise DataError(WHAT, found=described(given), wanted=wanted)
     if queries.shape[1] != num_features:
         raise DataError(WHAT, found=described(queries), wanted=wanted)
-    return queries
+    return queries.astype(np.float32) if queries.dtype == np.float16 else queries
 
 
-def _check_finite(queries_NF: NDArray[Any]) -> None:
-    if not (finite_N := np.isfinite(queries_NF).all(axis=1)).all():
-        row = int(np.argmin(finite_N))
-        value = queries_NF[row][~np.isfinite(queries_NF[row])][0]
-        raise DataError(WHAT, found=f"the value {value} in row {row}", wanted="finite values")
+def _check_values(queries_NF: NDArray[Any]) -> None:
+    """The range is that of training: larger values overflow inside the model."""
+    if (good_NF := np.abs(queries_NF) <= LARGEST).all():
+        return
+    row = int(np.argmin(good_NF.all(axis=1)))
+    value = queries_NF[row][~good_NF[row]][0]
+    wanted = f"at most {LARGEST:g}; scale the queries like the training data" if np.isfinite(value) else "finite values"
+    raise DataError(WHAT, found=f"the value {value:g} in row {row}", wanted=wanted)

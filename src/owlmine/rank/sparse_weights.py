@@ -2,7 +2,7 @@
 
 ``compiled_scores`` works class by class in C; ``plain_scores`` does the same in NumPy without a compiler.
 
-Shapes: K classes, C new ones, E weights of all, N queries, S places of a shortlist, F features.
+Shapes: K classes, C new ones, E weights in total, N queries, S places of a shortlist, F features.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SparseWeights:
             raise ValueError(f"num_features is {self.num_features}; wanted 0 to 2^31 - 1")
         rows = checked_rows(SparseRows(self.offsets_K1, self.features, self.weights), num_features=self.num_features)
         if not ascends_in_rows(rows.offsets, rows.indices):
-            raise ValueError("a class does not have each feature once, in ascending order")
+            raise ValueError("the features of a class must be distinct and ascending")
         biases_K = np.ascontiguousarray(self.biases_K, np.float32)
         if biases_K.shape != (len(rows),) or not np.isfinite(biases_K).all():
             raise ValueError(f"biases have the shape {biases_K.shape}; wanted a finite number for each of {len(rows)}")

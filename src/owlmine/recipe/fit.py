@@ -216,7 +216,7 @@ class Fit:
             plan.model.seed,
             index,
             message=self._say,
-            check=lambda where: self._around.check(f"at the judges ({where})"),
+            check=lambda where: self._around.check(f"while fitting the judges ({where})"),
         )
         if mix is None and len(held_out):
             return self._choose_ranker(training, held_out)
@@ -242,7 +242,7 @@ class Fit:
             suggesters = [judge for judge in first if isinstance(judge, Suggests)]
             parts = []
             for queries, labels in encoded:
-                self._around.check("at the judges (validation)")
+                self._around.check("while fitting the judges (validation)")
                 candidates = find_candidates(
                     training.model, queries, length, index=training.index, suggesters=suggesters
                 )
@@ -261,7 +261,7 @@ class Fit:
         metrics, depth = RankingMetrics(num_classes, ks=cutoffs(num_classes)), min(DEPTH, num_classes)
         scores, hits = [], []
         for batch in held_out.batches():
-            self._around.check("at the calibration")
+            self._around.check("while fitting the probabilities")
             answers = predictor.answer(batch.queries, depth)
             metrics.update(answers.ids_Nk, batch.labels)
             scores.append(answers.scores_Nk)

@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
@@ -32,14 +33,16 @@ class LossOptions:
     """Which loss is learned, from which negatives."""
 
     loss: str = _common("mined-softmax", f"Loss: {', '.join(TRAINABLE)}.")
-    top: int | None = option(None, "Hardest negatives that count, for losses that mine (default: by the loss).")
-    pool: int | None = option(None, "Classes drawn for each batch (default: by the number of classes and the device).")
+    top: int | None = option(
+        None, "Number of hardest negatives that count, for losses that mine (default: depends on the loss)."
+    )
+    pool: int | None = option(None, "Classes drawn for each batch (default: depends on the data and the device).")
     pool_start: int | None = option(
         None, "Pool size of the first steps, doubled up to --pool as mistakes become rare (default: no growth)."
     )
     shared_pool: bool = option(True, "Share one pool in a batch (off: one per point, as in the paper; far slower).")
     surrogate: str = option("hinge", f"Surrogate of the ordered losses: {', '.join(surrogate_names())}.")
-    scale: float | None = option(None, "Factor on scores inside the loss (default: by the loss).")
+    scale: float | None = option(None, "Factor on scores inside the loss (default: depends on the loss).")
     learn_scale: bool = option(False, "Learn the factor on scores.")
     power: float = option(0.0, "Weight the kept negatives by rank^-power (0: equal weights).")
     least_weight: float = option(0.0, "Minimum weight of every negative of the pool.")
@@ -59,7 +62,7 @@ class LossOptions:
             ),
             ("pool_start", self.pool_start is None or self.shared_pool, "a shared pool"),
             ("surrogate", self.surrogate in surrogate_names(), f"one of {', '.join(surrogate_names())}"),
-            ("scale", self.scale is None or self.scale > 0, "above 0"),
+            ("scale", self.scale is None or 0 < self.scale < math.inf, "above 0, and finite"),
             ("power", self.power >= 0, "0 or more"),
             ("least_weight", self.least_weight >= 0, "0 or more"),
         )
@@ -69,11 +72,13 @@ class LossOptions:
 class StepOptions:
     """How a model learns."""
 
-    epochs: float | None = _common(None, "Visits to each training point (default: by the recipe).")
-    batch_size: int | None = option(None, "Points per step (default: by the number of points).")
-    class_rate: float | None = option(None, "Step size of class vectors (default: by the loss).")
-    feature_rate: float | None = option(None, "Step size of feature vectors (default: by the loss).")
-    map_rate: float | None = option(None, "Step size of the linear maps and of a learned scale (default: by the loss).")
+    epochs: float | None = _common(None, "Visits to each training point (default: chosen by the recipe).")
+    batch_size: int | None = option(None, "Points per step (default: depends on the number of points).")
+    class_rate: float | None = option(None, "Step size of class vectors (default: depends on the loss).")
+    feature_rate: float | None = option(None, "Step size of feature vectors (default: depends on the loss).")
+    map_rate: float | None = option(
+        None, "Step size of the maps and of a learned scale (default: depends on the loss)."
+    )
     momentum: float = option(0.9, "Momentum of the linear maps.")
     optimiser: str = option("sgd", "Row updates: sgd, or adaptive (smaller steps for rows that have moved a lot).")
     schedule: str = option("linear", "How step sizes fall: linear (to 0), cosine or constant.")
@@ -83,10 +88,10 @@ class StepOptions:
         _check_types(self)
         _check(
             self,
-            ("epochs", self.epochs is None or self.epochs > 0, "above 0"),
+            ("epochs", self.epochs is None or 0 < self.epochs < math.inf, "above 0, and finite"),
             ("batch_size", self.batch_size is None or self.batch_size >= 1, "1 or more"),
             *(
-                (name, getattr(self, name) is None or getattr(self, name) > 0, "above 0")
+                (name, getattr(self, name) is None or 0 < getattr(self, name) < math.inf, "above 0, and finite")
                 for name in ("class_rate", "feature_rate", "map_rate")
             ),
             ("momentum", 0 <= self.momentum < 1, "0 to below 1"),
@@ -105,11 +110,15 @@ class ModelOptions:
         " dense model alone, as in the paper.",
     )
     kind: str = option("embedding", "Dense model: embedding (the paper's), or linear (no hidden layer).")
-    dim: int | None = _common(None, "Dimension of query and class vectors (default: by the recipe).")
+    dim: int | None = _common(None, "Dimension of query and class vectors (default: chosen by the recipe).")
     depth: int = option(1, "Linear maps after the feature table.")
-    heads: int | None = _common(None, "Models in the ensemble (default: by the recipe).")
-    shortlist: int | None = _common(None, "Best classes of a query that judges re-rank; 0: no judges.")
-    neighbours: int | None = _common(None, "Nearest training points that vote for their labels; 0: none.")
+    heads: int | None = _common(None, "Models in the ensemble (default: chosen by the recipe).")
+    shortlist: int | None = _common(
+        None, "Number of best classes per query that judges re-rank (default: chosen by the recipe; 0: no judges)."
+    )
+    neighbours: int | None = _common(
+        None, "Number of nearest training points that vote for their labels (default: chosen by the recipe; 0: none)."
+    )
     names: bool = _common(True, "Use class names that appear in the text.")
 
     def __post_init__(self) -> None:

@@ -150,12 +150,7 @@ def _known_queries(queries: Any, source: str) -> tuple[Any, QueryKind, int | Non
         if matrix.shape[1] > _MAX_ID:
             raise DataError(source, found=f"{matrix.shape[1]:,} features", wanted=f"at most {_MAX_ID:,}")
         return matrix, "sparse", int(matrix.shape[1])
-    if hasattr(queries, "iloc") and getattr(queries, "ndim", 0) == 2:
-        is_column = queries.shape[1] == 1 and getattr(queries.dtypes.iloc[0], "kind", "O") not in "biuf"
-        queries = queries.iloc[:, 0] if is_column else _numbers_of_frame(queries, source, _WANTED_QUERIES)
-    if hasattr(queries, "to_list"):  # a pandas column
-        queries = queries.to_list()
-    queries = _as_array(queries)
+    queries = _as_array(without_pandas(queries, source, _WANTED_QUERIES))
     if isinstance(queries, np.ndarray) and queries.dtype.kind in "biuf" and queries.ndim == 2 and queries.shape[1]:
         return queries, "dense", int(queries.shape[1])
     if isinstance(queries, np.ndarray) and queries.ndim != 1:
@@ -168,6 +163,14 @@ def _known_queries(queries: Any, source: str) -> tuple[Any, QueryKind, int | Non
         raise DataError(source, found=f"{shown(queries[bad])} as query {bad}", wanted=_WANTED_QUERIES)
     found = f"a single string, {shown(queries)}" if isinstance(queries, str) else f"a {type(queries).__name__}"
     raise DataError(source, found=found, wanted=_WANTED_QUERIES)
+
+
+def without_pandas(queries: Any, source: str, wanted: str) -> Any:
+    """A data frame as an array of numbers, or as a list if it has one column of anything else; a Series as a list."""
+    if hasattr(queries, "iloc") and getattr(queries, "ndim", 0) == 2:
+        is_column = queries.shape[1] == 1 and getattr(queries.dtypes.iloc[0], "kind", "O") not in "biuf"
+        queries = queries.iloc[:, 0] if is_column else _numbers_of_frame(queries, source, wanted)
+    return queries.to_list() if hasattr(queries, "to_list") else queries
 
 
 def _as_array(queries: Any) -> Any:
