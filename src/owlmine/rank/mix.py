@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -181,35 +182,50 @@ def choose_mix(gather: Gather, judges: Collection[str]) -> tuple[Mix, float]:
     """The best mix of some of these judges, and the mean of its P@1, P@3 and P@5.
 
     First come the judges that suggest classes: if one does not help, its classes leave the lists and the search starts
-    again. Then the variants of these judges and of those that always count are chosen, then the other judges that must
-    help, each time by the smallest loss. All weights are fitted again each time. With many points, single steps then
-    change the weights for as long as precision rises.
+    again. Then the other judges that must help join if they do, and variants change one at a time for as long as the
+    loss falls. All weights are fitted again each time. With many points, single steps then change the weights for as
+    long as precision rises.
     """
     evidence = gather(judges)
-    always = {n: _usual_variant(evidence, n) for n in evidence.scores if not JUDGES[n].must_help}
-    chosen = dict(always)
+
+    @cache
+    def fit(*chosen: tuple[str, Variant]) -> tuple[Mix, float]:
+        return evidence.fit_weights(dict(chosen))
+
+    def best_with(name: str, chosen: Mapping[str, Variant]) -> tuple[Mix, float]:
+        """By the variant of this judge."""
+        return min((fit(*sorted({**chosen, name: v}.items())) for v in evidence.scores[name]), key=_loss)
+
+    chosen = {n: _usual_variant(evidence, n) for n in evidence.scores if not JUDGES[n].must_help}
     for name in evidence.suggested:
-        _, loss = min((evidence.fit_weights({**chosen, name: v}) for v in evidence.scores[name]), key=_loss)
-        if not _is_better(loss, evidence.fit_weights(chosen)[1]):
+        if not _is_better(best_with(name, chosen)[1], fit(*sorted(chosen.items()))[1]):
             return choose_mix(gather, [other for other in judges if other != name])
         chosen = {**chosen, name: _usual_variant(evidence, name)}
-    mix, loss = evidence.fit_weights(chosen)
-    for name in chosen:
-        if len(evidence.scores[name]) > 1:
-            mix, loss = min((evidence.fit_weights(chosen | {name: v}) for v in evidence.scores[name]), key=_loss)
-            chosen = dict(mix.variants)
-    for name, variants in evidence.scores.items():
-        if name in chosen:
-            continue
-        best = min((evidence.fit_weights(chosen | {name: variant}) for variant in variants), key=_loss)
-        if _is_better(best[1], loss):
-            (mix, loss), chosen = best, dict(best[0].variants)
+    mix, loss = _with_best_variants(chosen, fit(*sorted(chosen.items())), best_with)
+    for name in evidence.scores:
+        if name not in mix.variants and _is_better((joined := best_with(name, mix.variants))[1], loss):
+            mix, loss = joined
+    mix, _ = _with_best_variants(mix.variants, (mix, loss), best_with)
     for name in evidence.suggested:
         if not mix.weights[name]:
             # It helped only with other variants, so its classes must leave the lists.
             return choose_mix(gather, [other for other in judges if other != name])
     precision = evidence.precision(mix)
     return _climb(evidence, mix, precision) if len(evidence) >= _POINTS_TO_CLIMB else (mix, precision)
+
+
+def _with_best_variants(
+    names: Collection[str],
+    fitted: tuple[Mix, float],
+    best_with: Callable[[str, Mapping[str, Variant]], tuple[Mix, float]],
+) -> tuple[Mix, float]:
+    """Changes variants until no single change reduces the loss."""
+    while True:
+        before = fitted
+        for name in names:
+            fitted = min(fitted, best_with(name, fitted[0].variants), key=_loss)
+        if fitted[1] == before[1]:
+            return fitted
 
 
 def _climb(evidence: Evidence, mix: Mix, precision: float) -> tuple[Mix, float]:
