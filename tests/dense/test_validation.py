@@ -43,6 +43,27 @@ def test_a_dev_split_leaves_all_of_train(store_with_dev: Store) -> None:
     assert part.split.name == "dev"
 
 
+def test_a_brief_look_takes_every_so_many_points(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where classes are many; patience, which decides by the figures, looks at all."""
+    part = ValidationPart(store, share=0.3, seed=0)
+    model = Retriever.new(ModelShape(store.num_features, store.num_classes, dim=4), seed=0)
+    looked: list[int] = []
+    batches = ValidationPart.batches
+    monkeypatch.setattr(ValidationPart, "batches", lambda own, step=1: looked.append(step) or batches(own, step))
+    assert part.measure(model, briefly=True) == part.measure(model)
+    monkeypatch.setattr("owlmine.dense.validation._BRIEF_SCORES", 40 * store.num_classes)
+    monkeypatch.setattr("owlmine.dense.validation._BRIEF_POINTS", 30)
+    assert part.measure(model, briefly=True) != part.measure(model)
+    monkeypatch.setattr("owlmine.dense.validation._BRIEF_SCORES", 1)
+    part.measure(model, briefly=True)
+    assert looked == [1, 1, 3, 1, 4]
+    assert [len(batch) for batch in batches(part, 4)] == [30]
+    looked.clear()
+    trained(store, small_settings(epochs=1.0), validation=0.3)
+    trained(store, small_settings(epochs=1.0, patience=1), validation=0.3)
+    assert looked == [4, 1]
+
+
 def test_training_never_sees_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in batches nor in the warm start."""
     part = ValidationPart(store, share=0.3, seed=0)
@@ -55,10 +76,10 @@ def test_training_never_sees_them(store: Store, monkeypatch: pytest.MonkeyPatch)
             learned.update(row_ids.tolist())
         return batch(self, row_ids)
 
-    def measured(self: ValidationPart) -> Iterator[Batch]:
+    def measured(self: ValidationPart, step: int) -> Iterator[Batch]:
         measuring.append(True)
         try:
-            yield from batches(self)
+            yield from batches(self, step)
         finally:
             measuring.pop()
 

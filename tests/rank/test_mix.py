@@ -488,6 +488,16 @@ def test_where_points_are_many_precision_has_the_last_word(
     assert climbed.variants["linear"] == began.variants["linear"]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_climb_starts_from_every_form_of_a_judge_that_must_help(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Precision has many peaks: the fit with the least loss may stand below a low one."""
+    evidence = some_evidence(seed)
+    began, _ = choose(evidence)
+    monkeypatch.setattr(module, "_POINTS_TO_CLIMB", len(evidence))
+    fits = [evidence.fit_weights({**began.variants, "neighbours": form})[0] for form in evidence.scores["neighbours"]]
+    assert choose(evidence)[1] == max(module._climb(evidence, fit)[1] for fit in fits)
+
+
 @pytest.mark.parametrize("judge", ["linear", "rarity"])
 def test_a_weight_of_nothing_may_step_up(judge: str) -> None:
     """A climb is not held where the fit has left it."""
@@ -495,7 +505,7 @@ def test_a_weight_of_nothing_may_step_up(judge: str) -> None:
     scores = {name: telling if name == judge else np.zeros_like(telling) for name in ("linear", "rarity")}
     evidence = evidence_of({1.0: scores["linear"]}, rarities=scores["rarity"], listed=PLACES)
     began = Mix({"linear": 0.0, "rarity": 0.0}, USUAL)
-    climbed, precision = module._climb(evidence, began, evidence.precision(began))
+    climbed, precision = module._climb(evidence, began)
     assert precision == evidence.precision(climbed) > evidence.precision(began) + 1
     assert climbed.weights[judge] > 0
 

@@ -27,7 +27,8 @@ def plan_of(options: dict[str, Any] | None = None, **facts: Any) -> Plan:
         ({}, True, 10**6, (3, 50, 30)),
         ({}, True, 100_000, (5, 50, 30)),
         ({}, True, 5_000, (8, 50, 30)),
-        ({}, False, 10**6, (1, 50, 30)),
+        ({}, False, 10**6, (2, 50, 30)),
+        ({}, False, 200_000, (1, 50, 30)),
         ({}, False, 20, (5, 50, 20)),
         ({}, False, 45_000, (3, 50, 30)),
         ({"heads": 2, "shortlist": 9, "neighbours": 4}, False, 10**6, (2, 9, 4)),
@@ -35,8 +36,8 @@ def plan_of(options: dict[str, Any] | None = None, **facts: Any) -> Plan:
         ({"recipe": "single", "shortlist": 500}, False, 10**6, (1, 60, 0)),
         ({"recipe": "single", "heads": 3}, False, 10**6, (3, 0, 0)),
         ({"recipe": "single", "shortlist": 9, "neighbours": 4}, False, 10**6, (1, 9, 4)),
-        ({"shortlist": 0}, False, 10**6, (1, 0, 0)),
-        ({"neighbours": 0}, False, 10**6, (1, 50, 0)),
+        ({"shortlist": 0}, False, 10**6, (2, 0, 0)),
+        ({"neighbours": 0}, False, 10**6, (2, 50, 0)),
     ],
 )
 def test_what_a_recipe_stands_for(

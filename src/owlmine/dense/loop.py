@@ -299,7 +299,9 @@ class DenseTraining:
 
     def _epoch_ended(self, clock: Clock) -> None:
         """Validates, and adds a line to the history."""
-        figures = self._validation.measure(self.model) if len(self._validation) else {}
+        # Patience decides by these figures; otherwise they are only shown.
+        is_shown_only = not self.settings.patience
+        figures = self._validation.measure(self.model, briefly=is_shown_only) if len(self._validation) else {}
         record = {"step": self.step, "epoch": self.step / len(self._batches), "loss": clock.loss, **figures}
         record["seconds"] = round(clock.seconds(), 3)
         self.history.append(record)

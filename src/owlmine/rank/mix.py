@@ -184,7 +184,7 @@ def choose_mix(gather: Gather, judges: Collection[str]) -> tuple[Mix, float]:
     First come the judges that suggest classes: if one does not help, its classes leave the lists and the search starts
     again. Then the other judges that must help join if they do, and variants change one at a time for as long as the
     loss falls. All weights are fitted again each time. With many points, single steps then change the weights for as
-    long as precision rises.
+    long as precision rises, from the fit of each variant of the judges that must help: precision has many peaks.
     """
     evidence = gather(judges)
 
@@ -210,8 +210,17 @@ def choose_mix(gather: Gather, judges: Collection[str]) -> tuple[Mix, float]:
         if not mix.weights[name]:
             # It helped only with other variants, so its classes must leave the lists.
             return choose_mix(gather, [other for other in judges if other != name])
-    precision = evidence.precision(mix)
-    return _climb(evidence, mix, precision) if len(evidence) >= _POINTS_TO_CLIMB else (mix, precision)
+    if len(evidence) < _POINTS_TO_CLIMB:
+        return mix, evidence.precision(mix)
+    others = [
+        fit(*sorted({**mix.variants, name: variant}.items()))[0]
+        for name in mix.variants
+        if JUDGES[name].must_help
+        for variant in evidence.scores[name]
+        if variant != mix.variants[name]
+    ]
+    starts = [mix, *(other for other in others if all(other.weights[name] for name in evidence.suggested))]
+    return max((_climb(evidence, start) for start in starts), key=lambda climbed: climbed[1])
 
 
 def _with_best_variants(
@@ -228,8 +237,9 @@ def _with_best_variants(
             return fitted
 
 
-def _climb(evidence: Evidence, mix: Mix, precision: float) -> tuple[Mix, float]:
+def _climb(evidence: Evidence, mix: Mix) -> tuple[Mix, float]:
     """Takes the best single step until none is better."""
+    precision = evidence.precision(mix)
     while True:
         near = _next_to(mix, evidence)
         precisions = [evidence.precision(other) for other in near]
