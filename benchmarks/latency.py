@@ -1,0 +1,116 @@
+"""The time of single queries from Python, and of a batch.
+
+    python benchmarks/latency.py MODEL DATA [--queries 500] [--threads 2] [--exact]
+
+DATA: a store, or a table of texts such as test.jsonl. Answers single queries one after the other, with everything: text
+to features (for tables), encoder, search, judges, probabilities. Prints the 50th and 95th percentile in milliseconds,
+the time per query of the same queries as one batch, and where the time of a single query goes. The same figures go to
+benchmarks/results/latency.json, by the name of the data, with the machine and the commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from machine import RESULTS, machine, save_result
+
+import owlmine
+from owlmine.data.rows import SparseRows, concatenate
+from owlmine.data.store import Store, is_store
+from owlmine.exchange.queries import open_queries
+from owlmine.rank.candidates import Encoded
+
+K = 5
+WARM_UP = 50
+
+
+def queries_of(model: owlmine.Model, data: Path, count: int) -> list[Any]:
+    """Single queries: texts in lists, or rows of a store."""
+    if is_store(data):
+        split = Store.open(data)["test"]
+        rows = np.sort(np.random.default_rng(0).permutation(len(split))[:count])
+        queries = split.batch(rows).queries
+        return [queries[number : number + 1] for number in range(len(queries))]
+    texts = itertools.chain.from_iterable(block.queries for block in open_queries(data, model))
+    return [[text] for text in itertools.islice(texts, count)]
+
+
+def milliseconds(work: Callable[[Any], Any], queries: list[Any]) -> list[float]:
+    times = []
+    for query in queries:
+        began = time.perf_counter()
+        work(query)
+        times.append(1000 * (time.perf_counter() - began))
+    return times
+
+
+def parts_of(model: owlmine.Model, queries: list[Any], answer: Callable[[Any], Any]) -> dict[str, float]:
+    """Median milliseconds of each stage."""
+    prepared = [query if isinstance(query, SparseRows) else model.prepare(query) for query in queries]
+    encoded = [Encoded.of(model.dense, features) for features in prepared]
+    depth = max(K, model.record.calibration.depth if model.record.calibration else 0)
+
+    def candidates(one: Encoded) -> Any:
+        fresh = Encoded(one.queries, one.vectors_ND)
+        return model.ranker.candidates(model.dense, fresh, depth, index=model.index)
+
+    listed = [candidates(one) for one in encoded]
+    stages: dict[str, list[float]] = {
+        "features": [] if isinstance(queries[0], SparseRows) else milliseconds(model.prepare, queries),
+        "encoder": milliseconds(lambda features: Encoded.of(model.dense, features), prepared),
+        "search of all classes": milliseconds(
+            lambda one: model.index.search(one.vectors_ND, max(depth, model.ranker.shortlist)), encoded
+        ),
+        "candidates, search included": milliseconds(candidates, encoded),
+        "judges and order": milliseconds(model.ranker.order, listed),
+        "all": milliseconds(answer, queries),
+    }
+    return {name: round(float(np.median(times)), 3) for name, times in stages.items() if times}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--queries", type=int, default=500)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--exact", action="store_true", help="without the index that the model may have")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    model = owlmine.load(arguments.model, exact=arguments.exact)
+    queries = queries_of(model, arguments.data, arguments.queries + WARM_UP)
+
+    def answer(query: Any) -> Any:
+        return model.answer(query, K) if isinstance(query, SparseRows) else model.predict(query, K)
+
+    milliseconds(answer, queries[:WARM_UP])
+    queries = queries[WARM_UP:]
+    singles = milliseconds(answer, queries)
+    whole = concatenate(queries) if isinstance(queries[0], SparseRows) else [text for [text] in queries]
+    batch = min(milliseconds(answer, [whole] * 5))
+    figures = {
+        "queries": len(queries),
+        "classes": len(model.classes),
+        "threads": arguments.threads,
+        "index": type(model.index).__name__,
+        "p50_ms": round(float(np.percentile(singles, 50)), 3),
+        "p95_ms": round(float(np.percentile(singles, 95)), 3),
+        "batch_ms_per_query": round(batch / len(queries), 4),
+        "stages_ms": parts_of(model, queries, answer),
+    }
+    print(json.dumps(figures, indent=1))
+    stored = RESULTS / "latency.json"
+    results = json.loads(stored.read_text()) if stored.exists() else {}
+    save_result("latency", results | {arguments.data.name: figures | {"machine": machine()}})
+
+
+if __name__ == "__main__":
+    main()
