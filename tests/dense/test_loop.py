@@ -193,7 +193,7 @@ def measured_as(figures: list[float], patch: pytest.MonkeyPatch) -> list[dict[st
     """Validation finds these; what is returned fills with the weights of each epoch."""
     weights: list[dict[str, bytes]] = []
 
-    def measure(self: ValidationPart, model: Retriever) -> dict[str, float]:
+    def measure(self: ValidationPart, model: Retriever, *, briefly: bool) -> dict[str, float]:
         weights.append(bits(model))
         return {"P@1": figures[len(weights) - 1], "P@3": 0.0, "P@5": 0.0}
 

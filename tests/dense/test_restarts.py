@@ -105,10 +105,10 @@ def test_a_stop_while_an_epoch_ends(store: Store, monkeypatch: pytest.MonkeyPatc
     measured: list[int] = []
     measure = ValidationPart.measure
 
-    def stopping(self: ValidationPart, model: Retriever) -> dict[str, float]:
+    def stopping(self: ValidationPart, model: Retriever, *, briefly: bool) -> dict[str, float]:
         measured.append(watch.step)
         watch._stop_at = STEPS_PER_EPOCH
-        return measure(self, model)
+        return measure(self, model, briefly=briefly)
 
     monkeypatch.setattr(ValidationPart, "measure", stopping)
     watch = MemoryWatch()

@@ -58,10 +58,10 @@ def test_a_signal_while_an_epoch_ends(store: Store, tmp_path: Path, owner: Any, 
     """Between two steps: the checkpoint must be written all the same."""
     out, original = tmp_path / "out", getattr(owner, name)
 
-    def signalled(self: Any, given: Any) -> Any:
+    def signalled(self: Any, given: Any, **named: Any) -> Any:
         if given:  # not the history of a run that begins
             signal.raise_signal(signal.SIGINT)
-        return original(self, given)
+        return original(self, given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, signalled)
