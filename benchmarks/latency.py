@@ -39,7 +39,7 @@ def queries_of(model: owlmine.Model, data: Path, count: int) -> list[Any]:
         rows = np.sort(np.random.default_rng(0).permutation(len(split))[:count])
         queries = split.batch(rows).queries
         return [queries[number : number + 1] for number in range(len(queries))]
-    texts = itertools.chain.from_iterable(block.queries for block in open_queries(data, model))
+    texts = itertools.chain.from_iterable(block.queries for block in open_queries(model, data))
     return [[text] for text in itertools.islice(texts, count)]
 
 
