@@ -50,7 +50,7 @@ def index_command(
     assert isinstance(predictor.index, ApproximateIndex)
     if data is None:
         if split is not None or options != ReadOptions():
-            raise OwlmineError("options of reading without DATA; wanted: owlmine index MODEL DATA")
+            raise OwlmineError("reading options need DATA: owlmine index MODEL DATA")
         queries, source = training_queries(predictor), "training points"
     else:
         with TemporaryDirectory(prefix="owlmine-") as scratch:

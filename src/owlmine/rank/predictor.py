@@ -103,7 +103,8 @@ class Predictor:
         """Raw queries as the model's features.
 
         A text model takes strings in a list, tuple, array or Series; a model of sparse vectors a SciPy matrix,
-        ``SparseRows`` or dense rows; one of dense vectors a 2-d array, a tensor or lists of numbers.
+        ``SparseRows`` or dense rows; one of dense vectors a 2-d array, a tensor or lists of numbers. Data frames may
+        stand for any of these.
         """
         num_features = self.dense.shape.num_features
         if self.features.vectoriser is not None:

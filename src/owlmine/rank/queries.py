@@ -20,6 +20,7 @@ from owlmine.dense.finite import LARGEST
 from owlmine.errors import DataError, OwlmineError, excerpt
 
 WHAT = "queries"
+_IN_RANGE = f"at most {LARGEST:g}; scale the queries like the training data"
 
 
 def as_texts(queries: Any) -> list[str]:
@@ -76,8 +77,7 @@ def checked_features(rows: SparseRows, *, num_features: int) -> SparseRows:
         given = np.asarray(rows.values)
         if len(given) and (largest := float(np.abs(given).max())) > LARGEST:
             row = int(rows.row_ids[int(np.abs(given).argmax())])
-            wanted = f"at most {LARGEST:g}; scale the queries like the training data"
-            raise DataError(WHAT, found=f"a value of size {largest:g} in row {row}", wanted=wanted)
+            raise DataError(WHAT, found=f"a value of size {largest:g} in row {row}", wanted=_IN_RANGE)
         values = np.asarray(given, np.float32)
     return SparseRows(np.asarray(rows.offsets, np.int64), rows.indices, values)
 
@@ -182,5 +182,5 @@ def _check_values(queries_NF: NDArray[Any]) -> None:
         return
     row = int(np.argmin(good_NF.all(axis=1)))
     value = queries_NF[row][~good_NF[row]][0]
-    wanted = f"at most {LARGEST:g}; scale the queries like the training data" if np.isfinite(value) else "finite values"
+    wanted = _IN_RANGE if np.isfinite(value) else "finite values"
     raise DataError(WHAT, found=f"the value {value:g} in row {row}", wanted=wanted)
