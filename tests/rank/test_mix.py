@@ -495,7 +495,7 @@ def test_the_climb_starts_from_every_form_of_a_judge_that_must_help(monkeypatch:
     began, _ = choose(evidence)
     monkeypatch.setattr(module, "_POINTS_TO_CLIMB", len(evidence))
     fits = [evidence.fit_weights({**began.variants, "neighbours": form})[0] for form in evidence.scores["neighbours"]]
-    assert choose(evidence)[1] == max(module._climb(evidence, fit)[1] for fit in fits)
+    assert choose(evidence)[1] == max(module._climb(module._Precision(evidence), fit)[1] for fit in fits)
 
 
 @pytest.mark.parametrize("judge", ["linear", "rarity"])
@@ -505,7 +505,7 @@ def test_a_weight_of_nothing_may_step_up(judge: str) -> None:
     scores = {name: telling if name == judge else np.zeros_like(telling) for name in ("linear", "rarity")}
     evidence = evidence_of({1.0: scores["linear"]}, rarities=scores["rarity"], listed=PLACES)
     began = Mix({"linear": 0.0, "rarity": 0.0}, USUAL)
-    climbed, precision = module._climb(evidence, began)
+    climbed, precision = module._climb(module._Precision(evidence), began)
     assert precision == evidence.precision(climbed) > evidence.precision(began) + 1
     assert climbed.weights[judge] > 0
 

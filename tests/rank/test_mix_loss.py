@@ -64,15 +64,16 @@ _shapes = {
 
 @settings(max_examples=60, deadline=None)
 @given(**_shapes)
-def test_the_loss_and_its_slope(seed: int, num_points: int, places: int, num_scores: int) -> None:
+def test_the_loss_its_slope_and_its_curvature(seed: int, num_points: int, places: int, num_scores: int) -> None:
     """By a loop and by differences."""
     scores, hits_NS, prior_J = some_scores(seed, num_points, places, num_scores)
     loss, at_J = MixLoss(scores, hits_NS, prior_J), np.random.default_rng(seed).uniform(0, 2, num_scores)
-    found, slope_J = loss(at_J)
+    found, slope_J, curvature_JJ = loss(at_J)
     assert found == pytest.approx(loss_by_loop(scores, hits_NS, prior_J.tolist(), at_J.tolist()), rel=1e-9)
     for place, step_J in enumerate(1e-5 * np.eye(num_scores)):
-        by_difference = (loss(at_J + step_J)[0] - loss(at_J - step_J)[0]) / 2e-5
-        assert slope_J[place] == pytest.approx(by_difference, rel=1e-6, abs=1e-8)
+        after, before = loss(at_J + step_J), loss(at_J - step_J)
+        assert slope_J[place] == pytest.approx((after[0] - before[0]) / 2e-5, rel=1e-6, abs=1e-8)
+        np.testing.assert_allclose(curvature_JJ[place], (after[1] - before[1]) / 2e-5, rtol=1e-5, atol=1e-8)
 
 
 @settings(max_examples=30, deadline=None)
@@ -80,7 +81,7 @@ def test_the_loss_and_its_slope(seed: int, num_points: int, places: int, num_sco
 def test_it_is_convex(seed: int, num_points: int, places: int, num_scores: int) -> None:
     scores, hits_NS, prior_J = some_scores(seed, num_points, places, num_scores)
     loss, ends_2J = MixLoss(scores, hits_NS, prior_J), np.random.default_rng(seed).uniform(0, 5, (2, num_scores))
-    (one, _), (other, _), (between, _) = (loss(u_J) for u_J in (*ends_2J, ends_2J.mean(axis=0)))
+    one, other, between = (loss(u_J)[0] for u_J in (*ends_2J, ends_2J.mean(axis=0)))
     assert between <= (one + other) / 2 + 1e-12
 
 
@@ -118,7 +119,7 @@ def test_the_first_score_counts_at_least_a_tenth_of_what_it_usually_does() -> No
 def test_no_point_has_a_larger_share_than_one_with_three_labels(num_labels: int) -> None:
     """All places alike: log(1 + rivals) for each label that counts."""
     hits_NS, prior_J = np.arange(6)[None] < num_labels, np.ones(1)
-    found, _ = MixLoss([np.zeros((1, 6), np.float32)], hits_NS, prior_J)(prior_J)
+    found, _, _ = MixLoss([np.zeros((1, 6), np.float32)], hits_NS, prior_J)(prior_J)
     assert found == pytest.approx(min(num_labels, 3) * math.log(7 - num_labels))
 
 
@@ -128,9 +129,9 @@ def test_points_that_tell_nothing() -> None:
     idle = [np.array([[0.5, 0.2, 0.1, -0.3], [2.0, 1.0, 0.5, 0.25], [2.0, -1.0, -np.inf, -np.inf]], np.float32)] * 2
     idle_hits = np.array([[False] * 4, [True] * 4, [True, True, False, False]])
     at_J = 1.3 * prior_J
-    (told, slope_J), strain = MixLoss(scores, hits_NS, prior_J)(at_J), 2 * 0.5 * 0.3**2
+    (told, slope_J, _), strain = MixLoss(scores, hits_NS, prior_J)(at_J), 2 * 0.5 * 0.3**2
     both = [np.concatenate(parts) for parts in zip(scores, idle, strict=True)]
-    found, found_slope_J = MixLoss(both, np.concatenate([hits_NS, idle_hits]), prior_J)(at_J)
+    found, found_slope_J, _ = MixLoss(both, np.concatenate([hits_NS, idle_hits]), prior_J)(at_J)
     assert found == pytest.approx(5 / 8 * told)
     np.testing.assert_allclose(found_slope_J, 5 / 8 * slope_J)
     alone = MixLoss(idle, idle_hits, prior_J)
@@ -143,8 +144,8 @@ def test_what_stands_at_empty_places_does_not_count() -> None:
     empty_NS = np.isneginf(scores[0])
     assert empty_NS.any()
     others = [scores[0], *(np.where(empty_NS, np.float32(1e6), part) for part in scores[1:])]
-    found, slope_J = MixLoss(others, hits_NS, prior_J)(prior_J)
-    wanted, wanted_slope_J = MixLoss(scores, hits_NS, prior_J)(prior_J)
+    found, slope_J, _ = MixLoss(others, hits_NS, prior_J)(prior_J)
+    wanted, wanted_slope_J, _ = MixLoss(scores, hits_NS, prior_J)(prior_J)
     assert found == wanted
     np.testing.assert_array_equal(slope_J, wanted_slope_J)
 
@@ -154,7 +155,7 @@ def test_scores_far_apart(size: float) -> None:
     """A label far behind costs the distance, and one far before nothing; no exponential overflows."""
     scores = np.array([[size, 0.0], [size, 0.0]], np.float32)
     hits_NS, prior_J = np.array([[True, False], [False, True]]), np.ones(1)
-    found, slope_J = MixLoss([scores], hits_NS, prior_J)(prior_J)
+    found, slope_J, _ = MixLoss([scores], hits_NS, prior_J)(prior_J)
     assert found == pytest.approx(size / 2)
     np.testing.assert_allclose(slope_J, [size / 2])
 

@@ -15,7 +15,8 @@ class Batches:
     """Endless batches of a split: every epoch visits each labelled point once, in an order given by seed and epoch.
 
     The order depends on nothing else, so ``(epoch, position)`` is the whole state. The last batch of an epoch is
-    shorter if the batch size does not divide the number of points. ``rows`` restricts the batches to some points.
+    shorter if the batch size does not divide the number of points. ``rows`` restricts the batches to some points, each
+    named once.
     """
 
     def __init__(self, split: Split, *, batch_size: int, seed: int, rows: Int64 | None = None) -> None:
@@ -23,8 +24,8 @@ class Batches:
             raise ValueError(f"batch_size is {batch_size}; wanted 1 or more")
         self._split, self._batch_size, self._seed = split, batch_size, seed
         # A point without labels has no positive to learn from.
-        labelled = np.flatnonzero(np.diff(split.labels.offsets))
-        self.rows: Int64 = labelled if rows is None else np.intersect1d(labelled, rows)
+        is_labelled = np.diff(split.labels.offsets) > 0
+        self.rows: Int64 = np.flatnonzero(is_labelled) if rows is None else np.sort(rows[is_labelled[rows]])
         if not len(self.rows):
             raise DataError(f"split {split.name!r}", found="no labelled point to learn from", wanted="at least one")
         self.epoch, self._position = 0, 0

@@ -72,6 +72,9 @@ def _on_device(table: SparseTable, device: torch.device) -> DeviceRows:
     return DeviceRows(torch.from_numpy(rows.offsets).to(device), torch.from_numpy(rows.indices).to(device), values)
 
 
+_NUM_KEYS = 3
+_FIRST_POINT = _NUM_KEYS + 2
+
 # Losses over all classes that kernels compute.
 _ALL_CLASS_LOSSES = ("softmax", "one-vs-all")
 # Share of the device's free memory that the data may take.
@@ -115,10 +118,13 @@ class FusedStep:
         self._class_side = _class_side(model, settings)
         self._data = DeviceSplit.of(split, model.device)
         self._momentum = [torch.zeros_like(matrix) for matrix in model.encoder.maps]
-        # Everything that changes from step to step, at fixed addresses for the captured graph.
-        self._points_N = torch.zeros(settings.batch_size, dtype=torch.int64, device=model.device)
-        self._keys = torch.zeros(3, dtype=torch.int64, device=model.device)
-        self._factors = torch.zeros(3, device=model.device)
+        # Everything that changes from step to step, at fixed addresses for the captured graph, and in one tensor, since
+        # each copy to the device takes as long as a small kernel: keys, factors (two numbers of 32 bits in each of 64),
+        # points.
+        self._changing = torch.zeros(_FIRST_POINT + settings.batch_size, dtype=torch.int64, device=model.device)
+        self._keys = self._changing[:_NUM_KEYS]
+        self._factors = self._changing[_NUM_KEYS:_FIRST_POINT].view(torch.float32)[:_NUM_KEYS]
+        self._points_N = self._changing[_FIRST_POINT:]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._recorded_loss = torch.zeros((), device=model.device)
         self._compiled = False
@@ -139,13 +145,13 @@ class FusedStep:
         settings, factor = self.settings, rate_factor(self.settings.schedule, progress)
         keys = [step_seed(settings.seed, 3 * number + i) & 0xFFFFFFFF for i in range(3)]
         factors = [-rate * factor for rate in (settings.class_rate, settings.feature_rate, settings.map_rate)]
-        _put(self._keys, torch.tensor(keys))
-        _put(self._factors, torch.tensor(factors, dtype=torch.float32))
-        full = len(rows) == len(self._points_N)
-        points_N = self._points_N if full else torch.empty(len(rows), dtype=torch.int64, device=self.model.device)
-        _put(points_N, torch.from_numpy(rows))
-        if not full or self.model.device.type != "cuda":
-            return self._learn(points_N)
+        changing = np.empty(_FIRST_POINT + len(rows), np.int64)
+        changing[:_NUM_KEYS] = keys
+        changing[_NUM_KEYS:_FIRST_POINT].view(np.float32)[:_NUM_KEYS] = factors
+        changing[_FIRST_POINT:] = rows
+        _put(self._changing[: len(changing)], torch.from_numpy(changing))
+        if len(rows) < len(self._points_N) or self.model.device.type != "cuda":
+            return self._learn(self._points_N[: len(rows)])
         if self._graph is None and self._compiled:
             self._record()
         if self._graph is not None:
@@ -153,7 +159,7 @@ class FusedStep:
             return self._recorded_loss
         # The first step compiles the kernels, which must not happen while a graph is recorded.
         self._compiled = True
-        return self._learn(points_N)
+        return self._learn(self._points_N)
 
     def grow(self, pool_size: int) -> None:
         """Sets the size of pools from now on. For losses that mine."""

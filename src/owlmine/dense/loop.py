@@ -22,6 +22,7 @@ from owlmine.dense.pool_growth import LOOK_EVERY, pool_growth
 from owlmine.dense.progress import Clock, Progress, Reporter, RunSize, SilentReporter
 from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.dense.settings import DenseSettings
+from owlmine.dense.side_by_side import Cancelled
 from owlmine.dense.step import TrainingStep, rate_factor
 from owlmine.dense.validation import ValidationPart
 from owlmine.dense.warm_start import warm_start
@@ -112,6 +113,8 @@ class Watch:
     def __init__(self, reporter: Reporter | None = None) -> None:
         self.reporter = reporter or SilentReporter()
         self.best: Best = MemoryBest()
+        self.cancelled = False
+        """Set by another thread: the training ends soon, with ``Cancelled``, and saves nothing."""
 
     def restore(self) -> SavedSnapshot | None:
         """The snapshot that training starts from; None: from the beginning."""
@@ -127,8 +130,13 @@ class Watch:
 
     def check(self, where: str) -> None:
         """Stops here if requested: nothing is lost."""
+        self.check_cancelled()
         if self.stopping:
             self.stop(where)
+
+    def check_cancelled(self) -> None:
+        if self.cancelled:
+            raise Cancelled
 
     def due(self) -> bool:
         """Whether it is time for a snapshot."""
@@ -192,8 +200,7 @@ class DenseTraining:
         self._growth = pool_growth(settings)
         self.step = 0
         self.history: list[Record] = []
-        # Double precision: the sum of an epoch's losses must not depend on how many steps an epoch has.
-        self._epoch_loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._epoch_loss = 0.0
         self._seconds_before = 0.0
         self._without_direction = 0
 
@@ -221,22 +228,22 @@ class DenseTraining:
         return DenseFit(self.model, self.history, best)
 
     def _loop(self) -> None:
-        clock = Clock(self.step, seconds_before=self._seconds_before)
-        bad = torch.full((), -1, device=self.model.device)
+        clock, num_new = Clock(self.step, seconds_before=self._seconds_before), 0
+        losses = torch.zeros(_LOOK_EVERY, device=self.model.device)
         while not self._is_over():
             rows = self._batches.next_rows()
             self._look_at_pool(rows)
-            loss = self._learn(rows, number=self.step, progress=self.step / self.num_steps)
+            losses[self.step % _LOOK_EVERY] = self._learn(rows, number=self.step, progress=self.step / self.num_steps)
             self.step += 1
-            self._epoch_loss += loss
-            bad = torch.where(~torch.isfinite(loss) & (bad < 0), self.step, bad)
+            num_new += 1
             epoch_ends = self.step % len(self._batches) == 0 or self.step == self.num_steps
             due = self.watch.due() or self.watch.stopping
             if not (epoch_ends or due or self.step % _LOOK_EVERY == 0):
                 continue
-            if int(bad) >= 0:
-                raise self._broken(f"the loss of step {int(bad):,} is not a finite number")
-            self._look(clock, float(self._epoch_loss) / ((self.step - 1) % len(self._batches) + 1))
+            self.watch.check_cancelled()
+            self._look_at_losses(losses, num_new)
+            num_new = 0
+            self._look(clock, self._epoch_loss / ((self.step - 1) % len(self._batches) + 1))
             if epoch_ends:
                 self._look_at_weights()
                 self._epoch_ended(clock)
@@ -257,6 +264,17 @@ class DenseTraining:
         if self._growth.look(self.model, self._train.batch(rows), number=self.step):
             self._learn.grow(self._growth.size)
             self.watch.reporter.message(f"after step {self.step:,} the pool grows to {self._growth.size:,}")
+
+    def _look_at_losses(self, losses: Tensor, num_new: int) -> None:
+        """Adds up the losses of the last steps, which stand at their numbers modulo the length."""
+        places = torch.arange(self.step - num_new, self.step) % len(losses)
+        last = losses.cpu()[places]
+        if not bool(torch.isfinite(last).all()):
+            number = self.step - num_new + int(torch.isfinite(last).int().argmin()) + 1
+            raise self._broken(f"the loss of step {number:,} is not a finite number")
+        # One after the other: the sum must not depend on how often they are looked at.
+        for loss in last.tolist():
+            self._epoch_loss += loss
 
     def _look(self, clock: Clock, loss: float) -> None:
         progress = self._report(clock, loss)
@@ -305,7 +323,7 @@ class DenseTraining:
         record = {"step": self.step, "epoch": self.step / len(self._batches), "loss": clock.loss, **figures}
         record["seconds"] = round(clock.seconds(), 3)
         self.history.append(record)
-        self._epoch_loss.zero_()
+        self._epoch_loss = 0.0
         self.watch.epoch_ended(self.history)
         clock.validation = figures
         self._report(clock, clock.loss)
@@ -337,13 +355,15 @@ class DenseTraining:
             "seconds": self._seconds_before,
             "growth": None if self._growth is None else self._growth.state_dict(),
         }
-        return Snapshot(self.step, model | step | {"epoch_loss": self._epoch_loss}, state)
+        return Snapshot(
+            self.step, model | step | {"epoch_loss": torch.tensor(self._epoch_loss, dtype=torch.float64)}, state
+        )
 
     def _restore(self, saved: SavedSnapshot) -> None:
         file = saved.tensors
         for name, tensor in self.model.tensors().items():
             file.read_into(f"model.{name}", tensor)
-        file.read_into("epoch_loss", self._epoch_loss)
+        self._epoch_loss = float(file.read("epoch_loss"))
         self._learn.load_state_tensors(
             {name.removeprefix("step."): file.read(name) for name in file.names if name.startswith("step.")}
         )

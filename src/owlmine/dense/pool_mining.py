@@ -35,28 +35,29 @@ class PoolMiner:
 
         What must not count: the class that each point leaves out, and the labels ``known``. Ties are in any order.
         """
-        hidden, found = hidden_places(pool, known), None
+        hidden = hidden_places(pool, known)
         weight_KD, width = self._classes.weight, len(pool.shared_ids)
+        found = None
         if self._search.suits(queries_ND, weight_KD, width=width, kept=self._kept):
             found = self._search(queries_ND, weight_KD, pool.shared_ids, hidden, kept=self._kept)
-        places_NT, scores_NT = self._multiply(queries_ND, pool.shared_ids, hidden) if found is None else found
-        if known is None:
-            return places_NT, None
-        # Only known labels can leave fewer than T classes to choose from, and they hardly ever do. On a CPU this is
-        # checked, so that the loss needs no mask.
-        is_hidden_NT = scores_NT == -torch.inf
-        none_is = is_hidden_NT.device.type == "cpu" and not bool(is_hidden_NT.any())
-        return places_NT, None if none_is else is_hidden_NT
+        places_NT, is_hidden_NT = self._multiply(queries_ND, pool.shared_ids, hidden) if found is None else found
+        # Only known labels can leave fewer than T classes to choose from, and they hardly ever do.
+        return places_NT, None if known is None else is_hidden_NT
 
-    def _multiply(self, queries_ND: Tensor, ids_W: Tensor, hidden: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Places [N, T] and scores [N, T] from one product of matrices."""
+    def _multiply(
+        self, queries_ND: Tensor, ids_W: Tensor, hidden: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same from one product of matrices."""
         rows_WD = self._buffer("rows", len(ids_W), self._classes.dim)
         torch.index_select(self._classes.weight, 0, ids_W, out=rows_WD)
         scores_NW = torch.mm(queries_ND, rows_WD.T, out=self._buffer("scores", len(queries_ND), len(rows_WD)))
         # Single entries, not a mask of the whole matrix.
         scores_NW.index_put_(hidden, scores_NW.new_tensor(-torch.inf))
         places_NT = highest_places(scores_NW, self._kept)
-        return places_NT, scores_NW.gather(1, places_NT)
+        is_hidden_NT = scores_NW.gather(1, places_NT) == -torch.inf
+        # On a CPU this is checked, so that the loss needs no mask.
+        none_is = is_hidden_NT.device.type == "cpu" and not bool(is_hidden_NT.any())
+        return places_NT, None if none_is else is_hidden_NT
 
     def _buffer(self, name: str, *shape: int) -> Tensor:
         """Memory that steps share: fresh pages for tens of MiB in every step cost more than filling them."""

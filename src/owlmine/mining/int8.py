@@ -1,8 +1,7 @@
-"""The highest dot products of a batch with 8-bit integers: several times faster, with the same result as float32.
+"""The highest dot products of a batch with 8-bit integers, for training: several times faster than float32.
 
-A guaranteed bound on integer products rules out nearly all rows (see ``_int8.c``); the few that remain are multiplied
-in float32. So the result is exact up to float32 rounding, as with one product of float32 matrices, and the choice of
-path changes only the time.
+Each row is rounded to 8 bits with a scale of its own. So a row may take the place of another with nearly the same
+product, as on a GPU, which compares in bfloat16: what is learned from the rows found is computed in float32.
 
 Shapes: N queries, R rows of a table, W of them to search, D dimension, T kept, H scores to hide.
 """
@@ -19,7 +18,7 @@ from owlmine.extensions import load_extension
 
 # With fewer multiplications than this, the overhead of the extra calls is larger.
 _LEAST_WORK = 1 << 22
-# Beyond this, too many rows remain for float32.
+# Lists are kept in order by insertion.
 _MOST_KEPT = 32
 # The extension finds one row at least in each group of 16, and looks at 256 rows at a time.
 _LEAST_WIDTH = 1024
@@ -39,7 +38,7 @@ def cpu_multiplies_int8() -> bool:
     has_vnni = getattr(torch.cpu, "_is_vnni_supported", lambda: False)
     if not (hasattr(torch, "_int_mm") and has_vnni() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return False
-    # The bound rests on these sums, so the largest ones are tried.
+    # The largest sums are tried.
     largest = torch.full((33, 4 * _LEAST_DIM), 127, dtype=torch.int8)
     return all(
         bool((multiply_bytes(largest, sign * largest) == sign * 127**2 * 4 * _LEAST_DIM).all()) for sign in (-1, 1)
@@ -57,7 +56,7 @@ def multiply_bytes(codes_ND: Tensor, codes_WD: Tensor, out_NW: Tensor | None = N
 
 
 class Int8Search:
-    """Finds rows with the highest dot products. Holds N x W integers and W rows of bytes, which calls share."""
+    """Finds rows with nearly the highest dot products. Holds N x W integers and W rows of bytes, which calls share."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
@@ -80,52 +79,42 @@ class Int8Search:
     @torch.no_grad()
     def __call__(
         self, queries_ND: Tensor, weight_RD: Tensor, ids_W: Tensor, hidden: tuple[Tensor, Tensor], *, kept: int
-    ) -> tuple[Tensor, Tensor] | None:
-        """Places [N, T] in ``ids_W`` of the rows with the highest products, highest first, and the products [N, T].
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """Places [N, T] in ``ids_W`` of the rows with the highest products, highest first; and which of them must not
+        count, None if all do.
 
-        ``hidden``: query and place [H] of what must not count; it is named only where too few rows are left, with the
-        product -inf. None where a number is not finite, or too large for the bound.
+        ``hidden``: query and place [H] of what must not count; it is named only where too few rows are left. None for
+        the whole where a number is not finite, or too large for codes.
         """
         extension = compiled_module()
         assert extension is not None
         queries_ND = queries_ND.detach().contiguous()
-        own_ids_N = torch.arange(len(queries_ND))
-        codes_ND, query_sizes_3N, queries_fit = self._codes("queries", queries_ND, own_ids_N)
-        codes_WD, row_sizes_3W, rows_fit = self._codes("rows", weight_RD, ids_W)
+        codes_ND, _, queries_fit = self._codes("queries", queries_ND, torch.arange(len(queries_ND)))
+        codes_WD, scales_W, rows_fit = self._codes("rows", weight_RD, ids_W)
         if not (queries_fit and rows_fit):
             return None
         products_NW = self._buffer("products", len(codes_ND), len(ids_W), dtype=torch.int32)
         multiply_bytes(codes_ND, codes_WD, products_NW)
         products_NW.index_put_(hidden, products_NW.new_tensor(_HIDDEN))
         places_NT = torch.empty(len(queries_ND), kept, dtype=torch.int64)
-        scores_NT = torch.empty(len(queries_ND), kept, dtype=torch.float32)
-        extension.highest(
-            products_NW.numpy(),
-            queries_ND.numpy(),
-            query_sizes_3N.numpy(),
-            weight_RD.numpy(),
-            ids_W.numpy(),
-            row_sizes_3W.numpy(),
-            weight_RD.shape[1],
-            places_NT.numpy(),
-            scores_NT.numpy(),
-            torch.get_num_threads(),
+        num_hidden = extension.highest(
+            products_NW.numpy(), scales_W.numpy(), places_NT.numpy(), len(queries_ND), torch.get_num_threads()
         )
-        return places_NT, scores_NT
+        return places_NT, products_NW.gather(1, places_NT) == _HIDDEN if num_hidden else None
 
     def _codes(self, name: str, weight_RD: Tensor, ids_W: Tensor) -> tuple[Tensor, Tensor, bool]:
-        """Bytes [W, D] of some rows, [3, W] their sizes for the bounds, and whether all rows are within range."""
+        """Bytes [W, D] of some rows, [W] their scales, and whether all rows are within range."""
         extension = compiled_module()
         assert extension is not None
         assert ids_W.dtype == torch.int64
         width, dim = len(ids_W), weight_RD.shape[1]
         codes_WD = self._buffer(f"{name}.codes", width, dim, dtype=torch.int8)
-        sizes_3W = self._buffer(f"{name}.sizes", 3, width, dtype=torch.float32)
+        scales_W = self._buffer(f"{name}.scales", width, dtype=torch.float32)
         # The extension refuses ids and sizes that do not fit.
         fit = extension.code_rows(
-            weight_RD.numpy(), dim, ids_W.numpy(), codes_WD.numpy(), sizes_3W.numpy(), torch.get_num_threads()
+            weight_RD.numpy(), dim, ids_W.numpy(), codes_WD.numpy(), scales_W.numpy(), torch.get_num_threads()
         )
-        return codes_WD, sizes_3W, bool(fit)
+        return codes_WD, scales_W, bool(fit)
 
     def _buffer(self, name: str, *shape: int, dtype: torch.dtype) -> Tensor:
         """Fresh pages for MiB of memory in every step cost more than filling them."""

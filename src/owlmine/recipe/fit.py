@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from owlmine.data.batches import Batches
 from owlmine.data.rows import SparseRows
@@ -29,6 +31,7 @@ from owlmine.dense.finite import require_workable_values
 from owlmine.dense.loop import DenseFit, Watch, train_dense
 from owlmine.dense.progress import Reporter, SilentReporter
 from owlmine.dense.retriever import Retriever, join_models
+from owlmine.dense.side_by_side import SideBySide, run_side_by_side
 from owlmine.dense.validation import ValidationPart, cutoffs, precisions
 from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
@@ -165,7 +168,7 @@ class Fit:
     def _fit(self, plan: Plan, *, stage: str = "", mix: Mix | None = None) -> tuple[Predictor, Choice]:
         """Members, joined, index, judges, mix, probabilities. ``mix``: if it is already chosen."""
         held_out = ValidationPart(self._data, share=plan.validation, block=plan.validation_block)
-        members = [self._train_member(plan, number, stage, held_out) for number in range(plan.heads)]
+        members = self._train_members(plan, stage, held_out)
         history = _history(members, marks_best=plan.model.patience > 0 and len(held_out) > 0)
         model = members[0].model if len(members) == 1 else join_models([member.model for member in members])
         del members  # they take as much memory as the joined model
@@ -176,17 +179,38 @@ class Fit:
         figures, calibration = self._calibrate(uncalibrated, held_out)
         return uncalibrated, Choice(ranker.mix, figures, calibration, history)
 
+    def _train_members(self, plan: Plan, stage: str, held_out: ValidationPart) -> list[DenseFit]:
+        if not plan.side_by_side or torch.get_num_threads() == 1:
+            return [self._train_member(plan, number, stage, held_out) for number in range(plan.heads)]
+        self._around.check(f"before the {plan.heads} models")
+        self._say(f"{plan.heads} models, side by side")
+        joined = SideBySide(self._around.reporter)
+        watches = [self._around.watch(stage, number) for number in range(plan.heads)]
+        for number, watch in enumerate(watches):
+            watch.reporter = joined.reporter_of(number)
+
+        def cancel() -> None:
+            for watch in watches:
+                watch.cancelled = True
+
+        return run_side_by_side(
+            [partial(self._train, plan, number, held_out, watch) for number, watch in enumerate(watches)], cancel
+        )
+
     def _train_member(self, plan: Plan, number: int, stage: str, held_out: ValidationPart) -> DenseFit:
         self._around.check(f"before model {number + 1} of {plan.heads}")
         if plan.heads > 1:
             self._say(f"model {number + 1} of {plan.heads}")
+        return self._train(plan, number, held_out, self._around.watch(stage, number))
+
+    def _train(self, plan: Plan, number: int, held_out: ValidationPart, watch: Watch) -> DenseFit:
         return train_dense(
             self._data["train"],
             plan.shape(self._facts),
             plan.member(number),
             held_out,
             device=self._device,
-            watch=self._around.watch(stage, number),
+            watch=watch,
         )
 
     def _index(self, model: Retriever, plan: Plan) -> Index:

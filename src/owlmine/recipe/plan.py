@@ -59,6 +59,8 @@ class Plan:
 
     heads: int
     """Models in the ensemble."""
+    side_by_side: bool
+    """Whether they are trained at the same time, if there are threads for that."""
     model: DenseSettings
     """The settings of each model, except for its seed."""
     judges: JudgeSizes
@@ -113,6 +115,8 @@ LEAST_DIM = 64
 # points: with two, P@1, P@3 and P@5 on commit-files are higher by 0.8 to 1.2, in the same number of epochs.
 HEADS_ON_GPU = ((25_000, 8), (60_000, 8), (200_000, 5), (math.inf, 3))
 HEADS_ON_CPU = ((25_000, 5), (60_000, 3), (200_000, 1), (math.inf, 2))
+# Multiplications of a step from which models are trained side by side on a CPU: shorter steps would wait for Python.
+SIDE_BY_SIDE_FROM = 1 << 26
 # With judges, the dense model may be small, which suits a CPU; more points need fewer epochs.
 DIM, DIM_ON_CPU = 512, 128
 EPOCHS, EPOCHS_ON_CPU = 15.0, ((60_000, 8.0), (math.inf, 5.0))
@@ -186,6 +190,7 @@ def resolve(options: TrainOptions, facts: Facts) -> Plan:
     check_objective(settings, num_classes=facts.num_classes)
     plan = Plan(
         heads=heads,
+        side_by_side=heads > 1 and not facts.on_gpu and _work(settings) >= SIDE_BY_SIDE_FROM,
         model=settings,
         judges=judges,
         validation=run.validation,
@@ -195,6 +200,11 @@ def resolve(options: TrainOptions, facts: Facts) -> Plan:
     )
     plan.shape(facts)  # raises ValueError for what no model can be
     return plan
+
+
+def _work(settings: DenseSettings) -> int:
+    """The multiplications of a step: every point with every class of the pool."""
+    return settings.batch_size * settings.pool * settings.dim
 
 
 def suits_index(options: TrainOptions, facts: Facts) -> bool:
