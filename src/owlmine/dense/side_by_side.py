@@ -17,6 +17,8 @@ from owlmine.dense.progress import Progress, Reporter
 
 Result = TypeVar("Result")
 
+_NAP_SECONDS = 0.2
+
 
 class Cancelled(Exception):  # noqa: N818
     """Another training has failed, so that the result of this one is no longer wanted."""
@@ -35,8 +37,12 @@ def run_side_by_side(trainings: Sequence[Callable[[], Result]], cancel: Callable
     with ThreadPoolExecutor(len(trainings), thread_name_prefix="owlmine-training") as pool:
         futures = [pool.submit(run, training) for training in trainings]
         try:
-            ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            if any(future.exception() for future in ended):
+            running, failed = set(futures), False
+            while running and not failed:
+                # Python handles signals in the main thread, once it wakes up.
+                ended, running = wait(running, timeout=_NAP_SECONDS, return_when=FIRST_EXCEPTION)
+                failed = any(future.exception() for future in ended)
+            if failed:
                 cancel()
         except BaseException:  # an interrupt from the keyboard
             cancel()
