@@ -10,6 +10,7 @@ from tables import markdown
 
 from owlmine.recipe.options import TrainOptions
 from owlmine.recipe.plan import (
+    BATCH_ON_GPU,
     EPOCHS_ON_CPU,
     FEW_POINTS,
     HEADS_ON_CPU,
@@ -32,12 +33,15 @@ _MANY = 10**9
 
 def sizes() -> str:
     """What the best recipe trains, by the number of training points."""
-    limits = sorted({most for table in (HEADS_ON_GPU, HEADS_ON_CPU, EPOCHS_ON_CPU) for most, _ in table})
+    limits = sorted({most for table in (HEADS_ON_GPU, HEADS_ON_CPU, EPOCHS_ON_CPU, BATCH_ON_GPU) for most, _ in table})
     rows = []
     for most in limits:
         points = _MANY if math.isinf(most) else int(most)
         plans = [plan(points=points, on_gpu=on_gpu) for on_gpu in (True, False)]
-        cells = [f"{one.heads} of {one.model.dim} dimensions, {one.model.epochs:g} epochs" for one in plans]
+        cells = [
+            f"{one.heads} of {one.model.dim} dimensions, {one.model.epochs:g} epochs, {one.model.batch_size:,} a batch"
+            for one in plans
+        ]
         rows.append(("more" if math.isinf(most) else f"up to {points:,}", *cells))
     gpu, cpu, single = plan(on_gpu=True).judges, plan().judges, plan(recipe="single").model
     assert (gpu.shortlist, gpu.neighbours) == (cpu.shortlist, cpu.neighbours)
@@ -45,7 +49,7 @@ def sizes() -> str:
         f"Judges score the best {cpu.shortlist} classes of a query (`--shortlist`), and the {cpu.neighbours}"
         f" nearest training points vote (`--neighbours`). A CPU finds them by {_kinds(cpu.neighbour_kinds)}, a GPU by"
         f" {_kinds(gpu.neighbour_kinds)}. A single model has {single.dim} dimensions and {single.epochs:g}"
-        f" epochs on both. Batches have {single.batch_size} points. With up to {FEW_POINTS:,} points of dense columns,"
+        f" epochs on both, and {single.batch_size} points a batch. With up to {FEW_POINTS:,} points of dense columns,"
         f" batches are smaller (at least {LEAST_BATCH} points) and there are more epochs (at least {LEAST_STEPS}"
         f" steps). On a CPU, an approximate index finds the candidates among {INDEX_FROM:,} classes or more, if faiss"
         " is installed."

@@ -114,11 +114,12 @@ def shown_rows(table: str) -> list[tuple[float, list[str]]]:
 
 def test_sizes_hold_up_to_each_limit_and_change_behind_it() -> None:
     rows = shown_rows(plans.sizes())
-    assert [most for most, _ in rows] == [25_000, 60_000, 200_000, math.inf]
+    assert [most for most, _ in rows] == [25_000, 60_000, 200_000, 800_000, math.inf]
     for most, cells in rows:
         for on_gpu, cell in zip((True, False), cells, strict=True):
             at = plans.plan(points=min(int(min(most, 10**9)), 10**9), on_gpu=on_gpu)
-            assert cell == f"{at.heads} of {at.model.dim} dimensions, {at.model.epochs:g} epochs"
+            sizes = f"{at.heads} of {at.model.dim} dimensions, {at.model.epochs:g} epochs"
+            assert cell == f"{sizes}, {at.model.batch_size:,} a batch"
     for (most, cells), (_, following) in itertools.pairwise(rows):
         behind = [plans.plan(points=int(most) + 1, on_gpu=on_gpu).heads for on_gpu in (True, False)]
         assert [int(cell.split()[0]) for cell in following] == behind

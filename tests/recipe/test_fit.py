@@ -284,7 +284,7 @@ def test_judges_learn_from_all_points_after_a_rehearsal(store: Store, monkeypatc
     ranker = fitted(store, best_options(epochs=0.5))[0].ranker
     assert len(asked) == 1
     assert len(asked[0]) == len(store["train"]) // 5
-    assert list(asked[0].scores["linear"]) == [0.1, 0.3, 1.0, 3.0]
+    assert list(asked[0].scores["linear"]) == [0.3, 1.0, 3.0]
     assert ranker.mix == mix
     assert len(ranker.judges["neighbours"].labels) == len(store["train"])  # type: ignore[attr-defined]
 

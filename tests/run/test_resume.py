@@ -110,7 +110,7 @@ def test_checkpoints_come_by_the_clock(store: Store, tmp_path: Path, monkeypatch
     monkeypatch.setattr(surroundings, "time", clock)
     steps: list[int] = []
     save = FolderWatch.save
-    monkeypatch.setattr(FolderWatch, "save", lambda self, take: save(self, lambda: noted(take())))
+    monkeypatch.setattr(FolderWatch, "save", lambda self, take, **last: save(self, lambda: noted(take()), **last))
 
     def noted(snapshot: Any) -> Any:
         steps.append(snapshot.step)

@@ -171,7 +171,8 @@ class FusedStep:
     def _record(self) -> None:
         torch.cuda.synchronize(self.model.device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Other threads may use the device meanwhile: one that writes a finished model reads its tensors.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._recorded_loss = self._learn(self._points_N)
         self._graph = graph
 

@@ -142,8 +142,9 @@ class Watch:
         """Whether it is time for a snapshot."""
         return False
 
-    def save(self, take: Callable[[], Snapshot]) -> None:
-        """Saves a snapshot created by ``take``."""
+    def save(self, take: Callable[[], Snapshot], *, is_last: bool) -> None:
+        """Saves a snapshot created by ``take``; the last one perhaps later, since no step follows that would change
+        it."""
 
     def epoch_ended(self, history: list[Record]) -> None:
         """Called when a line was added to the history, and after a restore, which removes later lines."""
@@ -253,7 +254,7 @@ class DenseTraining:
             if due or stopping or self._is_over():
                 self._look_at_weights()
                 self._seconds_before = clock.seconds()
-                self.watch.save(self._snapshot)
+                self.watch.save(self._snapshot, is_last=self._is_over() and not stopping)
             if stopping:
                 self.watch.stop(f"at step {self.step:,} of {self.num_steps:,}")
 

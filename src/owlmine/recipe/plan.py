@@ -113,8 +113,10 @@ LEAST_DIM = 64
 # The number of models in an ensemble up to so many training points, on a GPU and on a CPU. Few points leave more to
 # chance, which averaging removes, and take less time. On a CPU, one model of 128 dimensions is too small for very many
 # points: with two, P@1, P@3 and P@5 on commit-files are higher by 0.8 to 1.2, in the same number of epochs.
-HEADS_ON_GPU = ((25_000, 8), (60_000, 8), (200_000, 5), (math.inf, 3))
+HEADS_ON_GPU = ((60_000, 8), (200_000, 5), (800_000, 3), (math.inf, 2))
 HEADS_ON_CPU = ((25_000, 5), (60_000, 3), (200_000, 1), (math.inf, 2))
+# On a GPU, small batches wait for the host. An ensemble with judges is as good with larger ones, if points are many.
+BATCH_ON_GPU = ((25_000, 256), (200_000, 512), (math.inf, 1_024))
 # Multiplications of a step from which models are trained side by side on a CPU: shorter steps would wait for Python.
 SIDE_BY_SIDE_FROM = 1 << 26
 # With judges, the dense model may be small, which suits a CPU; more points need fewer epochs.
@@ -128,7 +130,7 @@ NEIGHBOURS = 30
 # classifiers, within limits on all pairs of a point and a class, for memory and time.
 MOST_PAIRS, LEAST_CONFUSABLE, MOST_CONFUSABLE = 30_000_000, 10, 100
 # Costs of the linear classifiers to choose from, with at most so many pairs to learn from.
-COSTS = (0.1, 0.3, 1.0, 3.0)
+COSTS = (0.3, 1.0, 3.0)
 PAIRS_ON_GPU, PAIRS_ON_CPU = 10_000_000, 1_000_000
 # The hardest of nearly all classes is often relevant but not labelled: a pool of an eighth of the classes does better.
 # On two cores, the cost of a pool grows with its size, while the gain flattens out. On a GPU, a batch shares 2^15
@@ -215,7 +217,7 @@ def suits_index(options: TrainOptions, facts: Facts) -> bool:
 def _dense_settings(options: TrainOptions, facts: Facts, *, dim: int, epochs: float) -> DenseSettings:
     """``dim`` and ``epochs``: defaults, unless the data is a small table."""
     loss, steps, run = options.loss, options.steps, options.run
-    numbers, batch_size = LOSS_NUMBERS.get(loss.loss, _HINGE), steps.batch_size or _batch_size(facts)
+    numbers, batch_size = LOSS_NUMBERS.get(loss.loss, _HINGE), steps.batch_size or _batch_size(options, facts)
     if facts.is_small_table:
         # Gradients are sums over a batch, and every point contributes to the maps and to every feature.
         points_in_batch = min(batch_size, facts.num_points)
@@ -258,9 +260,10 @@ def _dense_settings(options: TrainOptions, facts: Facts, *, dim: int, epochs: fl
     )
 
 
-def _batch_size(facts: Facts) -> int:
+def _batch_size(options: TrainOptions, facts: Facts) -> int:
     if not facts.is_small_table:
-        return BATCH
+        many = facts.on_gpu and not facts.dense and options.model.recipe == "best" and options.model.kind == "embedding"
+        return _by_size(facts.num_points, BATCH_ON_GPU) if many else BATCH
     return min(BATCH, max(LEAST_BATCH, facts.num_points // LEAST_STEPS_PER_EPOCH))
 
 

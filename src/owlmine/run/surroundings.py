@@ -7,7 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -82,12 +84,18 @@ class FolderSurroundings(Surroundings):
         self._out, self._stop, self._alone, self._resume = out, stop, alone, resume
         self._checkpoint_seconds, self._tensorboard = 60 * checkpoint_minutes, tensorboard
         self._open_files = ExitStack()
+        # Finished models are written while the next ones train. A run that is killed meanwhile trains those again.
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="owlmine-writer")
+        self._written: list[Future[None]] = []
 
     def __enter__(self) -> FolderSurroundings:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._writer.shutdown()
         self._open_files.close()
+        for written in self._written if error is None else ():
+            written.result()
 
     def check(self, where: str) -> None:
         self._stop.check(where)
@@ -104,6 +112,7 @@ class FolderSurroundings(Surroundings):
             number,
             self.reporter,
             self._stop,
+            lambda write: self._written.append(self._writer.submit(write)),
             checkpoint_seconds=self._checkpoint_seconds,
             curves=curves if self._tensorboard else None,
             # A member of an ensemble that had not started when the process was killed has no checkpoint, and needs
@@ -146,6 +155,7 @@ class FolderWatch(Watch):
         number: int,
         reporter: Reporter,
         stop: StopSignal,
+        later: Callable[[Callable[[], None]], None],
         *,
         checkpoint_seconds: float,
         curves: Path | None,
@@ -154,6 +164,7 @@ class FolderWatch(Watch):
         super().__init__(reporter)
         self.best = BestWeights(place / "best.safetensors")
         self._place, self._number, self._stop, self._curves = place, number, stop, curves
+        self._later = later
         self._checkpoints, self._expects = Checkpoints(place / "checkpoints"), expects_checkpoint
         self._checkpoint_seconds, self._saved_at = checkpoint_seconds, time.monotonic()
         self._events: EventFile | None = None
@@ -185,14 +196,20 @@ class FolderWatch(Watch):
     def due(self) -> bool:
         return time.monotonic() - self._saved_at >= self._checkpoint_seconds
 
-    def save(self, take: Callable[[], Snapshot]) -> None:
+    def save(self, take: Callable[[], Snapshot], *, is_last: bool) -> None:
+        snapshot = take()
+        if is_last:
+            self._later(partial(self._write, snapshot))
+        else:
+            self._write(snapshot)
+        self._saved_at = time.monotonic()
+
+    def _write(self, snapshot: Snapshot) -> None:
         try:
-            self._checkpoints.save(take())
+            self._checkpoints.save(snapshot)
         except OwlmineError as error:
             self.reporter.message(f"{error}; training continues, and the previous checkpoint is kept")
             return
-        finally:
-            self._saved_at = time.monotonic()
         try:
             self._checkpoints.remove_old()
         except OSError as error:
