@@ -79,7 +79,8 @@ def test_number_of_parameters_is_the_papers() -> None:
         shape = ModelShape(num_features=7, num_classes=5, dim=4, depth=depth, kind=kind, dense=dense)
         tensors = Retriever.new(shape, seed=0).tensors()
         assert sum(tensor.numel() for tensor in tensors.values()) == shape.num_parameters
-        assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == shape.tensor_shapes
+        found = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+        assert found == shape.tensor_shapes
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
