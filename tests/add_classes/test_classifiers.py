@@ -28,10 +28,12 @@ from owlmine.rank.sparse_weights import SparseWeights
 from .models import PAIRED, composed_model, texts_of
 
 NUM_FEATURES = 6
-KNOWN = SparseWeights(
-    np.array([0, 2, 2, 5], np.int64),
-    np.array([0, 2, 0, 1, 4], np.int32),
-    np.array([1.0, -1.0, 2.0, 0.5, 0.25], np.float32),
+KNOWN = SparseWeights.of(
+    SparseRows(
+        np.array([0, 2, 2, 5], np.int64),
+        np.array([0, 2, 0, 1, 4], np.int32),
+        np.array([1.0, -1.0, 2.0, 0.5, 0.25], np.float32),
+    ),
     np.array([0.5, 0.0, -0.25], np.float32),
     NUM_FEATURES,
 )
@@ -245,5 +247,5 @@ def test_a_ranker_in_which_features_do_not_count(is_there: bool) -> None:
     assert after.ranker.dense_weights_K is None
     assert after.ranker.offsets_K is not None
     if is_there:
-        assert len(linear_judge(after).weights.weights) == len(linear_judge(before).weights.weights)
+        assert len(linear_judge(after).weights.entries.codes) == len(linear_judge(before).weights.entries.codes)
     assert after.predict(PAIRED[:1], k=2)

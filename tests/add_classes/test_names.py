@@ -147,7 +147,7 @@ def test_keys_are_names_where_no_class_has_one() -> None:
     model = replace(model, classes=replace(model.classes, names=StringTable.of(model.classes.keys)))
     assert model.classes.goes_by_keys
     by_key = add_classes(model, Examples.of(model, *texts)).predictor
-    counts = [int(np.diff(name_weights_of(larger).offsets_K1)[-1]) for larger in (unnamed, by_key)]
+    counts = [int(np.diff(name_weights_of(larger).entries.offsets_R1)[-1]) for larger in (unnamed, by_key)]
     assert counts[0] == 0 < counts[1]
 
 

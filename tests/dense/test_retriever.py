@@ -195,7 +195,7 @@ def test_scores_of_an_ensemble_are_the_mean(depth: int, count: int) -> None:
     joined = join_models(single)
     assert joined.shape == ModelShape(7, 11, dim=6 * count, depth=depth, heads=count)
     assert joined.shape.num_parameters == count * single[0].shape.num_parameters
-    assert {n: tuple(t.shape) for n, t in joined.tensors().items()} == joined.shape.tensor_shapes
+    assert {n: (t.dtype, tuple(t.shape)) for n, t in joined.tensors().items()} == joined.shape.tensor_shapes
     expected = sum(model.encode(QUERIES) @ model.classes.weight.T for model in single) / count
     torch.testing.assert_close(joined.encode(QUERIES) @ joined.classes.weight.T, expected)
     lengths = joined.encode(QUERIES).norm(dim=1)

@@ -116,7 +116,7 @@ class CodedEntries:
             raise ValueError("a scale of sparse rows is not a finite number of 16 bits, 0 or more")
         offsets_R1 = offsets_of(arrays["counts"], len(codes))
         if len(offsets_R1) != len(scales_R) + 1:
-            raise ValueError(f"counts of {len(offsets_R1) - 1} rows and scales of {len(scales_R)}")
+            raise ValueError(f"counts of {len(offsets_R1) - 1} rows and scales of {len(scales_R)}; wanted as many")
         ids = _ids(offsets_R1, arrays["steps"], arrays["long_steps"], num_columns)
         return cls(offsets_R1, ids, codes, scales_R)
 
@@ -147,10 +147,10 @@ def narrowest(numbers: NDArray[Any]) -> NDArray[Any]:
 def offsets_of(counts: NDArray[Any], num_entries: int) -> Int64:
     """Offsets of rows with so many entries. Raises ValueError if their sum is another number."""
     if len(counts) and counts.min() < 0:
-        raise ValueError(f"a row has {counts.min()} entries")
+        raise ValueError(f"a row has {counts.min()} entries; wanted 0 or more")
     offsets_R1 = offsets_from_counts(counts)
     if offsets_R1[-1] != num_entries:
-        raise ValueError(f"rows of {offsets_R1[-1]} entries in total; there are {num_entries}")
+        raise ValueError(f"rows of {offsets_R1[-1]} entries in total; wanted {num_entries}")
     return offsets_R1
 
 

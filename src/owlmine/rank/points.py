@@ -119,7 +119,7 @@ class SparsePoints:
     def __post_init__(self) -> None:
         largest = LARGEST_CODE * float(self.lists.scales_R.max(initial=0))
         if largest > _LONGEST:
-            raise ValueError(f"a value has size {largest:g}; values of unit vectors are at most 1")
+            raise ValueError(f"a value has size {largest:g}; wanted at most 1, as unit vectors have")
 
     @classmethod
     def listed(cls, lists: SparseRows, num_points: int) -> SparsePoints:
