@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_is_refused(name: str, changed: object, message: s
     good = {
         "counts": torch.tensor([2, 1], dtype=torch.uint8),
         "steps": torch.tensor([0, 2, 1], dtype=torch.uint8),
-        "long_steps": torch.tensor([], dtype=torch.int32),
+        "long_steps": torch.tensor([], dtype=torch.uint8),
         "codes": torch.tensor([127, -127, 127], dtype=torch.int8),
         "scales": torch.ones(2),
         "biases": torch.ones(2),

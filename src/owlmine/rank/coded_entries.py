@@ -26,7 +26,7 @@ WHOLE = (torch.uint8, torch.uint16, torch.int32)
 _TENSORS: dict[str, tuple[torch.dtype, ...]] = {
     "counts": WHOLE,
     "steps": WHOLE,
-    "long_steps": (torch.int32,),
+    "long_steps": WHOLE,
     "codes": (torch.int8,),
     "scales": (torch.float32,),
 }
@@ -164,22 +164,22 @@ def blocks_of(offsets_R1: Int64) -> Iterator[tuple[slice, slice]]:
         start = stop
 
 
-def _steps(offsets_R1: Int64, ids: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+def _steps(offsets_R1: Int64, ids: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
     """For each id, the number of ids left out since the one before it in its row; and those too long for the type."""
     steps = np.empty(len(ids), np.int32)
     steps[1:] = ids[1:] - ids[:-1] - 1
     starts = offsets_R1[:-1][np.diff(offsets_R1) > 0]
     steps[starts] = ids[starts]
-    best: tuple[NDArray[Any], NDArray[np.int32]] = steps, np.empty(0, np.int32)
+    best: tuple[NDArray[Any], NDArray[Any]] = steps, np.empty(0, np.uint8)
     for dtype in reversed(_NARROW):
         limit = np.iinfo(dtype).max
-        long_steps = steps[steps >= limit]
+        long_steps = narrowest(steps[steps >= limit])
         if len(steps) * np.dtype(dtype).itemsize + long_steps.nbytes < sum(array.nbytes for array in best):
             best = np.minimum(steps, limit).astype(dtype), long_steps
     return best
 
 
-def _ids(offsets_R1: Int64, steps: NDArray[Any], long_steps: NDArray[np.int32], num_columns: int) -> NDArray[np.int32]:
+def _ids(offsets_R1: Int64, steps: NDArray[Any], long_steps: NDArray[Any], num_columns: int) -> NDArray[np.int32]:
     """The inverse of ``_steps``. Raises ValueError for ids that are not below ``num_columns``."""
     if len(steps) != offsets_R1[-1]:
         raise ValueError(f"{len(steps)} steps; wanted one for each of {offsets_R1[-1]} entries")
