@@ -142,7 +142,7 @@ def test_classifiers_come_behind_the_known_ones() -> None:
     larger = KNOWN.with_more(new)
     queries = sparse(np.array([[1.0, 2.0, 0, 4.0, 0, 1.0]]))
     assert larger.num_classes == 6
-    np.testing.assert_allclose(larger.scores(queries, np.arange(6)[None])[0, 3:], [6.0, 0.0, 5.0])
+    np.testing.assert_allclose(larger.scores(queries, np.arange(6)[None])[0, 3:], [6.0, 0.0, 5.0], atol=0.02)
     known = np.arange(3)[None]
     np.testing.assert_array_equal(larger.scores(queries, known), KNOWN.scores(queries, known))
 
@@ -203,7 +203,8 @@ def test_the_score_of_a_new_class_by_its_formula() -> None:
     wanted = 0.8 * (asked.vectors_ND @ vector.T)[:, 0].numpy() + judgement.scores(np.arange(len(PAIRED)))[:, 0]
     wanted += float(asked.lift_N.mean())
     found = answers.scores_Nk[answers.ids_Nk == len(before.classes)]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    # Classifiers are stored as bytes.
+    np.testing.assert_allclose(found, wanted, rtol=0.005)
 
 
 def test_left_out_examples_are_listed_by_the_long_vector(monkeypatch: pytest.MonkeyPatch) -> None:
