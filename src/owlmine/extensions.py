@@ -12,6 +12,7 @@ from types import ModuleType
 
 EXTENSIONS = (
     "owlmine.data._sparse_text",
+    "owlmine.mining._coded_rows",
     "owlmine.mining._int8",
     "owlmine.dense._rows",
     "owlmine.rank._linear",

@@ -293,7 +293,7 @@ def test_a_judge_of_more_classes_knows_nothing_of_them(name: str) -> None:
         points = SparsePoints.of(queries, num_features=model.dense.shape.num_features)
         judge = NeighbourJudge(points, labels, 5, 2.0, 12)
     if name == "vector_neighbours":
-        judge = VectorNeighbourJudge(DensePoints(encoded.vectors_ND), labels, 5, 2.0, 12)
+        judge = VectorNeighbourJudge(DensePoints.of(encoded.vectors_ND), labels, 5, 2.0, 12)
     assert judge is not None
     ids_NS = np.tile(np.array([0, 5, -1, 11, 12, 14], np.int64), (len(queries), 1))
     known, more = (

@@ -28,10 +28,12 @@ from owlmine.rank.sparse_weights import SparseWeights
 from .models import PAIRED, composed_model, texts_of
 
 NUM_FEATURES = 6
-KNOWN = SparseWeights(
-    np.array([0, 2, 2, 5], np.int64),
-    np.array([0, 2, 0, 1, 4], np.int32),
-    np.array([1.0, -1.0, 2.0, 0.5, 0.25], np.float32),
+KNOWN = SparseWeights.of(
+    SparseRows(
+        np.array([0, 2, 2, 5], np.int64),
+        np.array([0, 2, 0, 1, 4], np.int32),
+        np.array([1.0, -1.0, 2.0, 0.5, 0.25], np.float32),
+    ),
     np.array([0.5, 0.0, -0.25], np.float32),
     NUM_FEATURES,
 )
@@ -140,7 +142,7 @@ def test_classifiers_come_behind_the_known_ones() -> None:
     larger = KNOWN.with_more(new)
     queries = sparse(np.array([[1.0, 2.0, 0, 4.0, 0, 1.0]]))
     assert larger.num_classes == 6
-    np.testing.assert_allclose(larger.scores(queries, np.arange(6)[None])[0, 3:], [6.0, 0.0, 5.0])
+    np.testing.assert_allclose(larger.scores(queries, np.arange(6)[None])[0, 3:], [6.0, 0.0, 5.0], atol=0.02)
     known = np.arange(3)[None]
     np.testing.assert_array_equal(larger.scores(queries, known), KNOWN.scores(queries, known))
 
@@ -201,7 +203,8 @@ def test_the_score_of_a_new_class_by_its_formula() -> None:
     wanted = 0.8 * (asked.vectors_ND @ vector.T)[:, 0].numpy() + judgement.scores(np.arange(len(PAIRED)))[:, 0]
     wanted += float(asked.lift_N.mean())
     found = answers.scores_Nk[answers.ids_Nk == len(before.classes)]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    # Classifiers are stored as bytes.
+    np.testing.assert_allclose(found, wanted, rtol=0.005)
 
 
 def test_left_out_examples_are_listed_by_the_long_vector(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,5 +248,5 @@ def test_a_ranker_in_which_features_do_not_count(is_there: bool) -> None:
     assert after.ranker.dense_weights_K is None
     assert after.ranker.offsets_K is not None
     if is_there:
-        assert len(linear_judge(after).weights.weights) == len(linear_judge(before).weights.weights)
+        assert len(linear_judge(after).weights.entries.codes) == len(linear_judge(before).weights.entries.codes)
     assert after.predict(PAIRED[:1], k=2)

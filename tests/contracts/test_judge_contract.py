@@ -366,6 +366,13 @@ def is_refused(what: str) -> Iterator[None]:
         pytest.fail(f"{what} was read")
 
 
+_NUMBERS: dict[torch.dtype, tuple[float, ...]] = {
+    torch.float32: (torch.nan, torch.inf, -torch.inf),
+    torch.int8: (-128,),
+    torch.uint8: (255,),
+}
+
+
 def _damages(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     """What no file of ours holds in this place."""
     other = torch.float64 if tensor.dtype != torch.float64 else torch.float32
@@ -373,12 +380,11 @@ def _damages(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "of another integer type", tensor.to(torch.int16)
     yield "with a dimension more", tensor[..., None]
     yield "sparse", tensor.to_sparse() if tensor.dim() else tensor[None].to_sparse()
-    if tensor.dim():
+    if tensor.dim() and len(tensor):
         yield "with an entry less", tensor[:-1]
         yield "empty", tensor[:0]
         yield "with an entry more", torch.cat([tensor, tensor[-1:]])
-    numbers = (torch.nan, torch.inf, -torch.inf) if tensor.is_floating_point() else (-1, 2**31 - 1, -(2**31))
-    for number in numbers:
+    for number in _NUMBERS.get(tensor.dtype, (-1, 2**31 - 1, -(2**31))):
         for place in {0, tensor.numel() - 1} if tensor.numel() else ():
             changed = tensor.clone()
             changed.view(-1)[place] = number

@@ -79,7 +79,8 @@ def test_number_of_parameters_is_the_papers() -> None:
         shape = ModelShape(num_features=7, num_classes=5, dim=4, depth=depth, kind=kind, dense=dense)
         tensors = Retriever.new(shape, seed=0).tensors()
         assert sum(tensor.numel() for tensor in tensors.values()) == shape.num_parameters
-        assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == shape.tensor_shapes
+        found = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+        assert found == shape.tensor_shapes
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
@@ -194,7 +195,7 @@ def test_scores_of_an_ensemble_are_the_mean(depth: int, count: int) -> None:
     joined = join_models(single)
     assert joined.shape == ModelShape(7, 11, dim=6 * count, depth=depth, heads=count)
     assert joined.shape.num_parameters == count * single[0].shape.num_parameters
-    assert {n: tuple(t.shape) for n, t in joined.tensors().items()} == joined.shape.tensor_shapes
+    assert {n: (t.dtype, tuple(t.shape)) for n, t in joined.tensors().items()} == joined.shape.tensor_shapes
     expected = sum(model.encode(QUERIES) @ model.classes.weight.T for model in single) / count
     torch.testing.assert_close(joined.encode(QUERIES) @ joined.classes.weight.T, expected)
     lengths = joined.encode(QUERIES).norm(dim=1)

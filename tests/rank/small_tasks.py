@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -57,7 +59,15 @@ def dense(rows: SparseRows, num_columns: int) -> NDArray[np.float64]:
     return result
 
 
+def assert_same_tensors(left: Any, right: Any) -> None:
+    """Of two judges or their parts, to the bit."""
+    own, other = left.tensors(), right.tensors()
+    assert set(own) == set(other)
+    for name, tensor in own.items():
+        assert tensor.dtype == other[name].dtype, name
+        assert np.array_equal(tensor.numpy(), other[name].numpy()), name
+
+
 def dense_weights(ranker: SparseWeights) -> NDArray[np.float64]:
     """[K, F + 1]: weights, and the bias in the last column."""
-    rows = SparseRows(ranker.offsets_K1, ranker.features, ranker.weights)
-    return np.hstack([dense(rows, ranker.num_features), ranker.biases_K[:, None]])
+    return np.hstack([dense(ranker.rows, ranker.num_features), ranker.biases_K[:, None]])

@@ -6,6 +6,7 @@ Shapes: N queries, S places of a list, n places for suggested classes, K classes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from owlmine.rank.neighbours import NeighbourJudge
 from owlmine.rank.points import SparsePoints
 from owlmine.rank.sparse_weights import SparseWeights
 
-from .small_tasks import dense, dense_weights, sparse_rows
+from .small_tasks import dense, sparse_rows
 
 NUM_FEATURES, NUM_CLASSES, NUM_QUERIES = 14, 45, 9
 SOME = np.array([3, 5, 17, 29, 40, 44], np.int64)
@@ -50,7 +51,7 @@ def some_names(num_classes: int = NUM_CLASSES, share: float = 0.25) -> NameJudge
     rows = sparse_rows(7, num_rows=num_classes, num_features=NUM_FEATURES, share=share)
     weights = np.random.default_rng(7).random(len(rows.indices)).astype(np.float32)
     none_K = np.zeros(num_classes, np.float32)
-    return NameJudge.over(SparseWeights(rows.offsets, rows.indices, weights, none_K, NUM_FEATURES))
+    return NameJudge.over(SparseWeights.of(replace(rows, values=weights), none_K, NUM_FEATURES))
 
 
 def some_neighbours(num_classes: int = NUM_CLASSES) -> NeighbourJudge:
@@ -69,7 +70,7 @@ def suggested(
     names: NameJudge, query_F: np.ndarray[Any, Any], allowed: Sequence[int], listed: Sequence[int]
 ) -> list[int]:
     """Of the 20 classes that names know best, those that may join."""
-    scores_K = dense_weights(names.weights)[:, :-1] @ query_F
+    scores_K = dense(names.lists.lists.rows, NUM_CLASSES).T @ query_F
     best = [c for c in np.argsort(-scores_K, kind="stable")[:SUGGESTED].tolist() if scores_K[c] > 0]
     return [c for c in best if c in allowed and c not in listed]
 

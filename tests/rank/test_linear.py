@@ -12,6 +12,7 @@ import pytest
 from owlmine.rank.linear import LinearJudge, mine_pairs
 from owlmine.rank.linear_training import LinearOptions, MinedPairs, train_linear
 
+from .small_tasks import assert_same_tensors
 from .small_world import world
 from .test_candidates import dense_scores
 
@@ -50,8 +51,7 @@ def test_the_costs_to_choose_from(chosen: float | None, most_pairs: int, costs: 
     pairs = mine_pairs(training)
     for cost, judge in forms.items():
         own = train_linear(training.queries, pairs, num_features=20, options=LinearOptions(cost=float(str(cost))))
-        for name in ("offsets_K1", "features", "weights", "biases_K"):
-            np.testing.assert_array_equal(getattr(judge.weights, name), getattr(own, name))
+        assert_same_tensors(judge, own)
 
 
 def test_the_seed_counts() -> None:

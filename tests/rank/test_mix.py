@@ -364,7 +364,7 @@ def test_a_class_that_two_judges_suggest_stays_where_one_of_them_is_dropped() ->
         4.0,
         num,
     )
-    names = NameJudge.over(SparseWeights(unit.offsets, unit.indices, unit.values, np.zeros(num, np.float32), num))
+    names = NameJudge.over(SparseWeights.of(unit, np.zeros(num, np.float32), num))
     judges: dict[str, dict[Variant, Any]] = {"neighbours": {"power 4": neighbours}, "names": {None: names}}
     model = Retriever.new(ModelShape(num, num, dim=4), seed=0)
     encoded, index, lists = Encoded.of(model, unit), ExactIndex(model.classes.weight), []

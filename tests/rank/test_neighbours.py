@@ -40,7 +40,15 @@ def judge_of(points: np.ndarray, labels: SparseRows, count: int, power: float, *
             SparsePoints.of(sparse_rows(points), num_features=points.shape[1]), labels, count, power, NUM_CLASSES
         )
     unit_points = torch.tensor(points / np.linalg.norm(points, axis=1, keepdims=True))
-    return VectorNeighbourJudge(DensePoints(unit_points).on(torch.device("cpu")), labels, count, power, NUM_CLASSES)
+    return VectorNeighbourJudge(DensePoints.of(unit_points).on(torch.device("cpu")), labels, count, power, NUM_CLASSES)
+
+
+def points_of(judge: NeighbourJudge) -> np.ndarray:
+    """The unit vectors of the points, as bytes have them."""
+    if isinstance(judge.points, DensePoints):
+        return judge.points.codes_PW.numpy() * judge.points.unit
+    rows = judge.points.rows(np.arange(len(judge.points)))
+    return np.asarray(rows.to_scipy(judge.points.num_features).toarray())
 
 
 def votes(judge: NeighbourJudge, queries: SparseRows, vectors: torch.Tensor, ids: np.ndarray) -> np.ndarray:
@@ -71,8 +79,10 @@ def test_votes_against_a_loop(seed: int, num_points: int, count: int, power: flo
     labels = some_labels(generator, num_points)
     ids = np.stack([generator.permutation(NUM_CLASSES)[:5] for _ in range(4)])
     ids[0, 3] = -1
-    unit_points, unit_queries = (m / np.linalg.norm(m, axis=1, keepdims=True) for m in (points, queries))
+    unit_queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
     neighbours = judge_of(points, labels, count, power, is_sparse=is_sparse)
+    unit_points = points_of(neighbours)
+    np.testing.assert_allclose(unit_points, points / np.linalg.norm(points, axis=1, keepdims=True), atol=0.005)
     found = votes(neighbours, sparse_rows(queries), torch.tensor(unit_queries), ids)
     wanted = looped(unit_queries @ unit_points.T, labels, ids, count, power)
     wanted[ids < 0] = 0
@@ -153,7 +163,7 @@ def test_votes_of_few_near_points_may_lead_where_many_far_ones_would() -> None:
 def test_a_class_without_points_has_no_votes() -> None:
     """Also one that was added to the model later, with an id beyond all labels."""
     labels = SparseRows(np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32), None)
-    neighbours = VectorNeighbourJudge(DensePoints(torch.eye(2)), labels, 2, 1.0, 2)
+    neighbours = VectorNeighbourJudge(DensePoints.of(torch.eye(2)), labels, 2, 1.0, 2)
     found = neighbours.votes_of(
         np.ones((2, 2), np.float32), np.array([[0, 1], [1, 0]]), np.array([[0, 2, 1], [3, 1, 0]])
     )
@@ -162,12 +172,12 @@ def test_a_class_without_points_has_no_votes() -> None:
 
 def test_no_neighbour_at_all() -> None:
     labels = SparseRows(np.array([0, 1, 1], np.int64), np.array([0], np.int32), None)
-    neighbours = VectorNeighbourJudge(DensePoints(torch.eye(2)), labels, 2, 4.0, 3)
+    neighbours = VectorNeighbourJudge(DensePoints.of(torch.eye(2)), labels, 2, 4.0, 3)
     ids = np.array([[0, 1, 2]])
     opposite = torch.tensor([[-1.0, -1.0]])
     np.testing.assert_array_equal(votes(neighbours, sparse_rows(np.ones((1, 2))), opposite, ids), np.zeros((1, 3)))
     unlabelled = VectorNeighbourJudge(
-        DensePoints(torch.eye(1)), SparseRows(np.zeros(2, np.int64), np.zeros(0, np.int32), None), 1, 1.0, 3
+        DensePoints.of(torch.eye(1)), SparseRows(np.zeros(2, np.int64), np.zeros(0, np.int32), None), 1, 1.0, 3
     )
     np.testing.assert_array_equal(votes(unlabelled, sparse_rows(np.ones((1, 1))), torch.eye(1), ids), np.zeros((1, 3)))
     assert neighbours.suggest(Encoded(sparse_rows(np.ones((1, 2))), opposite), 5).tolist() == [[-1] * 3]

@@ -21,7 +21,7 @@ from owlmine.rank.points import (
     unit_rows,
 )
 
-from .small_tasks import IS_BUILT, needs_build, sparse_rows
+from .small_tasks import IS_BUILT, assert_same_tensors, needs_build, sparse_rows
 
 _ways = st.sampled_from([compiled_nearest, plain_nearest] if IS_BUILT else [plain_nearest])
 
@@ -41,9 +41,10 @@ def as_dict(rows: SparseRows, row: int) -> dict[int, float]:
 
 
 def cosine_by_loop(query: dict[int, float], point: dict[int, float]) -> float:
-    lengths = math.sqrt(sum(v * v for v in query.values())) * math.sqrt(sum(v * v for v in point.values()))
+    """``point``: of length 1 already, apart from rounding."""
+    length = math.sqrt(sum(v * v for v in query.values()))
     product = sum(value * point.get(f, 0.0) for f, value in query.items())
-    return product / lengths if lengths > 0 else 0.0
+    return product / length if length > 0 else 0.0
 
 
 @settings(max_examples=120, deadline=None)
@@ -66,8 +67,9 @@ def test_nearest_against_a_loop(
     cosines_Nn, points_Nn = find(index, unit_rows(queries, num_features=num_features), num_nearest)
     assert (cosines_Nn.dtype, points_Nn.dtype) == (np.float32, np.int64)
     assert cosines_Nn.shape == points_Nn.shape == (num_queries, num_nearest)
+    rounded = index.rows(np.arange(num_points))
     for n in range(num_queries):
-        exact = [cosine_by_loop(as_dict(queries, n), as_dict(train, p)) for p in range(num_points)]
+        exact = [cosine_by_loop(as_dict(queries, n), as_dict(rounded, p)) for p in range(num_points)]
         best = sorted((max(cosine, 0.0) for cosine in exact), reverse=True)[:num_nearest]
         np.testing.assert_allclose(cosines_Nn[n], best, atol=1e-6)
         found = points_Nn[n][cosines_Nn[n] > 0].tolist()
@@ -119,7 +121,7 @@ def test_both_ways_agree(seed: int, num_points: int, per_point: float, num_featu
     rows, num_nearest = unit_rows(queries, num_features=num_features), min(count, num_points)
     cosines_Nn, points_Nn = compiled_nearest(index, rows, num_nearest)
     np.testing.assert_allclose(cosines_Nn, plain_nearest(index, rows, num_nearest)[0], atol=1e-6)
-    unit_PF = unit_rows(train, num_features=num_features).to_scipy(num_features)
+    unit_PF = index.rows(np.arange(num_points)).to_scipy(num_features)
     for query_F, cosines_n, points_n in zip(rows.to_scipy(num_features).toarray(), cosines_Nn, points_Nn, strict=True):
         found = points_n[cosines_n > 0]
         assert len(np.unique(found)) == len(found)
@@ -181,7 +183,7 @@ def test_a_point_is_nearest_to_itself_at_any_length() -> None:
     cosines_Nn, points_Nn = index.nearest(train, torch.zeros(5, 7), 2)
     half = math.sqrt(0.5)
     expected = [[1, half / math.sqrt(5)], [0, 0], [1, 0.5], [1, 0.5], [0, 0]]
-    np.testing.assert_allclose(cosines_Nn, expected, atol=1e-6)
+    np.testing.assert_allclose(cosines_Nn, expected, atol=0.01)
     assert points_Nn.tolist() == [[0, 3], [0, 0], [2, 3], [3, 2], [0, 0]]
 
 
@@ -194,7 +196,7 @@ def test_features_in_any_order_and_more_than_once() -> None:
         index = SparsePoints.of(train, num_features=3)
         for queries in (twice, once):
             cosines_Nn, points_Nn = index.nearest(queries, None, 9)
-            np.testing.assert_allclose(cosines_Nn, [[1, 2 / math.sqrt(5)]] * 2, atol=1e-6)
+            np.testing.assert_allclose(cosines_Nn, [[1, 2 / math.sqrt(5)]] * 2, atol=0.01)
             assert points_Nn.tolist() == [[0, 1], [1, 0]]
     assert twice.indices.tolist() == [2, 0, 2, 2]
 
@@ -203,7 +205,7 @@ def test_features_in_any_order_and_more_than_once() -> None:
 def test_rows_without_values_count_as_ones() -> None:
     train = SparseRows(np.array([0, 1, 3]), np.array([1, 0, 1]), None)
     cosines_Nn, points_Nn = SparsePoints.of(train, num_features=2).nearest(train[:1], None, 2)
-    np.testing.assert_allclose(cosines_Nn, [[1, math.sqrt(0.5)]], atol=1e-6)
+    np.testing.assert_allclose(cosines_Nn, [[1, math.sqrt(0.5)]], atol=0.01)
     assert points_Nn.tolist() == [[0, 1]]
 
 
@@ -250,55 +252,52 @@ def test_bad_queries(queries: SparseRows, count: int, message: str) -> None:
 
 def test_tensors_and_back() -> None:
     index = SparsePoints.of(sparse_rows(0, num_rows=9, num_features=12), num_features=12)
-    index.values.flags.writeable = False
+    index.lists.scales_R.flags.writeable = False
     again = SparsePoints.from_tensors(index.tensors())
     assert (len(again), again.num_features) == (9, 12)
-    for name in ("offsets_F1", "points", "values"):
-        assert np.array_equal(getattr(index, name), getattr(again, name))
+    assert_same_tensors(index, again)
     assert index.on(torch.device("cpu")) is index
 
 
 @pytest.mark.parametrize(
     ("name", "changed", "message"),
     [
-        ("offsets", [0, 2, 4], "do not ascend from 0 to the number of entries, 3"),
-        ("offsets", [1, 2, 3], "do not ascend from 0"),
-        ("offsets", [0, 5, 3], "do not ascend from 0"),
-        ("offsets", [0, -1, 3], "do not ascend from 0"),
-        ("offsets", [], r"offsets have the shape \(0,\)"),
-        ("points", [0, 4, 1], "indices are 0 to 4; wanted 0 to 3"),
-        ("points", [0, -4, 1], "indices are -4 to 1"),
-        ("points", [1, 0, 1], "must be distinct and ascending"),
-        ("points", [1, 1, 1], "must be distinct and ascending"),
-        ("points", [0, 1], "do not ascend from 0 to the number of entries, 2"),
-        ("values", [1.0, 0.5], r"values have the shape \(2,\)"),
-        ("values", [1.0, float("nan"), 1.0], "a value is not a finite number"),
-        ("values", [0.0, -1.5, 1.0], "a value has size 1.5"),
+        ("counts", [2, 2], "rows of 4 entries in total; wanted 3"),
+        ("steps", [0, 3, 1], "an id is 4; wanted one below 4"),
+        ("codes", [127, -128, 127], "a code is -128"),
+        ("scales", [0.0078125, 0.0], None),
+        ("scales", [1.0, 0.0], "a value has size 127"),
         ("num_points", -1, "num_points is -1"),
-        ("num_points", 1, "indices are 0 to 3; wanted 0 to 0"),
+        ("num_points", 1, "an id is 3; wanted one below 1"),
         ("num_points", 2**31, "num_points is 2147483648"),
         ("num_points", [4], "wanted torch.int64 of 0 dimensions"),
     ],
 )
-def test_a_file_that_cannot_be_is_refused(name: str, changed: object, message: str) -> None:
+def test_a_file_that_cannot_be_is_refused(name: str, changed: object, message: str | None) -> None:
     tensors = {
-        "offsets": torch.tensor([0, 2, 3]),
-        "points": torch.tensor([0, 3, 1], dtype=torch.int32),
-        "values": torch.tensor([1.0, 0.5, 0.5]),
+        "counts": torch.tensor([2, 1], dtype=torch.uint8),
+        "steps": torch.tensor([0, 2, 1], dtype=torch.uint8),
+        "long_steps": torch.tensor([], dtype=torch.uint8),
+        "codes": torch.tensor([127, -127, 127], dtype=torch.int8),
+        "scales": torch.full((2,), 2.0**-7),
         "num_points": torch.tensor(4),
     }
-    assert len(SparsePoints.from_tensors(tensors)) == 4
     hostile: dict[str, Tensor] = tensors | {name: torch.tensor(changed, dtype=tensors[name].dtype)}
+    if message is None:
+        assert len(SparsePoints.from_tensors(hostile)) == 4
+        return
     with pytest.raises(ValueError, match=message):
         SparsePoints.from_tensors(hostile)
 
 
 def test_a_file_of_other_things_is_refused() -> None:
     tensors = SparsePoints.of(rows_of({0: 1.0}), num_features=1).tensors()
-    with pytest.raises(ValueError, match=r"wanted torch\.int32 of 1 dimensions"):
-        SparsePoints.from_tensors(tensors | {"points": tensors["points"].long()})
-    with pytest.raises(ValueError, match=r"tensors are \['num_points', 'offsets', 'points'\]"):
-        SparsePoints.from_tensors({name: tensor for name, tensor in tensors.items() if name != "values"})
+    with pytest.raises(ValueError, match=r"codes is torch\.float32 .* wanted a vector of torch\.int8"):
+        SparsePoints.from_tensors(tensors | {"codes": tensors["codes"].float()})
+    with pytest.raises(ValueError, match="tensors are"):
+        SparsePoints.from_tensors({name: tensor for name, tensor in tensors.items() if name != "steps"})
+    with pytest.raises(ValueError, match="tensors are"):
+        SparsePoints.from_tensors({name: tensor for name, tensor in tensors.items() if name != "num_points"})
 
 
 def int32(*numbers: int) -> np.ndarray:
@@ -331,7 +330,9 @@ def ones(count: int) -> np.ndarray:
         {"points": int32(0, -1, 1)},
         {"points": int32(0, 2**31 - 1, 1)},
         {"points": int32(0, 1)},
-        {"values": ones(2)},
+        {"codes": ones(3)},
+        {"codes": np.ones(2, np.int8)},
+        {"scales": ones(1)},
         {"num_points": 2},
         {"num_points": -1},
         {"num_points": 2**31},
@@ -353,7 +354,8 @@ def test_a_call_that_does_not_fit_is_refused(changed: dict[str, object]) -> None
         "query_values": ones(2),
         "offsets": np.array([0, 2, 3]),
         "points": int32(0, 2, 2),
-        "values": ones(3),
+        "codes": np.ones(3, np.int8),
+        "scales": ones(2),
         "num_points": 3,
         "num_nearest": 2,
         "out_cosines": ones(2),
@@ -376,7 +378,16 @@ def test_lists_that_do_not_ascend_over_blocks_are_refused(points: list[int]) -> 
     cosines, found, query = np.zeros(3, np.float32), np.zeros(3, np.int64), (np.array([0, 1]), int32(0), ones(1))
     with pytest.raises(ValueError, match="out of range"):
         extension.nearest(
-            *query, np.array([0, len(points)]), int32(*points), ones(len(points)), 70_000, 3, cosines, found, 1
+            *query,
+            np.array([0, len(points)]),
+            int32(*points),
+            np.ones(len(points), np.int8),
+            ones(1),
+            70_000,
+            3,
+            cosines,
+            found,
+            1,
         )
 
 

@@ -62,7 +62,7 @@ def some_predictor(
     rows = sparse_rows(9, num_rows=num_classes, num_features=NUM_FEATURES)
     assert rows.values is not None
     biases_K = generator.normal(size=num_classes).astype(np.float32)
-    linear = LinearJudge(SparseWeights(rows.offsets, rows.indices, rows.values, biases_K, NUM_FEATURES))
+    linear = LinearJudge(SparseWeights.of(rows, biases_K, NUM_FEATURES))
     model, weights_K, offsets_K = some_model(num_classes), None, None
     if num_trained is not None:
         model.classes.weight[num_trained:] *= 2

@@ -39,28 +39,30 @@ QUERIES = SparseRows(
     np.array([0, 2, 3], np.int64), np.array([0, 2, 1], np.int32), np.array([1.0, 0.5, 0.25], np.float32)
 )
 LINEAR = LinearJudge(
-    SparseWeights(
-        np.array([0, 2, 2, 3], np.int64),
-        np.array([0, 2, 1], np.int32),
-        np.array([1.0, -1.0, 2.0], np.float32),
+    SparseWeights.of(
+        SparseRows(
+            np.array([0, 2, 2, 3], np.int64), np.array([0, 2, 1], np.int32), np.array([1.0, -1.0, 2.0], np.float32)
+        ),
         np.array([0.5, 0.0, -0.25], np.float32),
         3,
     )
 )
 RARITY = RarityJudge(np.array([0.0, 0.3, -0.05], np.float32))
 NAMES = NameJudge.over(
-    SparseWeights(np.array([0, 0, 2, 3]), np.array([0, 1, 2]), np.array([0.5, 1.0, 0.25]), np.zeros(3), 3)
+    SparseWeights.of(
+        SparseRows(np.array([0, 0, 2, 3]), np.array([0, 1, 2]), np.array([64, 127, 31.75]) / 128), np.zeros(3), 3
+    )
 )
 LABELS = SparseRows(np.array([0, 1, 2]), np.array([1, 2]), None)
 VECTORS = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 # What they say of each class, by hand: of two queries, and of no query at all.
 LINEAR_SCORES = [[1.0, 0.0, -0.25], [0.5, 0.0, 0.25]]
-MATCHES = [[0.0, 0.5, 0.125], [0.0, 0.25, 0.0]]
+MATCHES = [[0.0, 0.5, 31.75 / 256], [0.0, 31.75 / 128, 0.0]]
 RARITIES = [0.0, 0.3, -0.05]
 # Either way the first query is the first point, and the second the second one.
 NEIGHBOURS = NeighbourJudge(SparsePoints.of(QUERIES, num_features=3), LABELS, 1, 2.0, 3)
 VECTOR_NEIGHBOURS = VectorNeighbourJudge(
-    DensePoints(VECTORS.to(torch.bfloat16)).on(torch.device("cpu")), LABELS, 1, 2.0, 3
+    DensePoints.of(VECTORS.to(torch.bfloat16)).on(torch.device("cpu")), LABELS, 1, 2.0, 3
 )
 
 SCORES = np.array([[0.9, 0.8, 0.1, -np.inf], [0.3, 0.2, 0.1, -np.inf]], np.float32)
@@ -220,7 +222,7 @@ def test_neighbours_find_a_class_that_the_dense_model_does_not_know(judge: Neigh
         model.classes.weight.copy_(encoded.vectors_ND[row])
         model.classes.weight[unseen] *= -1
         if judge is VECTOR_NEIGHBOURS:
-            judge = replace(judge, points=DensePoints(encoded.vectors_ND))
+            judge = replace(judge, points=DensePoints.of(encoded.vectors_ND))
         known = sorted({0, 1, 2} - {unseen})
         found = {}
         for judges in ({"linear": (LINEAR, 0.0)}, {"linear": (LINEAR, 0.0), judge.name: (judge, 5.0)}):
@@ -277,11 +279,11 @@ def test_there_and_back() -> None:
 
 def test_what_was_read_lies_where_the_model_does() -> None:
     """Vectors of neighbours are bfloat16 in a file, and float32 on a CPU, which multiplies that faster."""
-    neighbours = VectorNeighbourJudge(DensePoints(VECTORS.to(torch.bfloat16)), LABELS, 1, 2.0, 3)
+    neighbours = VectorNeighbourJudge(DensePoints.of(VECTORS.to(torch.bfloat16)), LABELS, 1, 2.0, 3)
     read = through_a_file(ranker_of({"vector_neighbours": (neighbours, 0.2)})).judges["vector_neighbours"]
     assert isinstance(read, VectorNeighbourJudge)
     assert isinstance(read.points, DensePoints)
-    assert read.points.vectors_PW.dtype == torch.float32
+    assert read.points.codes_PW.dtype == torch.int8
 
 
 @pytest.mark.parametrize(

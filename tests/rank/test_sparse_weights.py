@@ -13,22 +13,23 @@ from owlmine.data.rows import SparseRows
 from owlmine.rank import sparse_weights
 from owlmine.rank.sparse_weights import SparseWeights, compiled_module, compiled_scores, plain_scores
 
-from .small_tasks import WAYS, needs_build, sparse_rows
+from .small_tasks import WAYS, assert_same_tensors, needs_build, sparse_rows
 
 
 def small_weights(seed: int = 0, *, num_classes: int = 5, num_features: int = 12) -> SparseWeights:
     weights = sparse_rows(seed, num_rows=num_classes, num_features=num_features)
     assert weights.values is not None
     biases = np.random.default_rng(seed).standard_normal(num_classes).astype(np.float32)
-    return SparseWeights(weights.offsets, weights.indices, weights.values, biases, num_features)
+    return SparseWeights.of(weights, biases, num_features)
 
 
 def score_by_loop(weights: SparseWeights, query: dict[int, float], class_id: int) -> float:
     if class_id < 0:
         return 0.0
-    score = float(weights.biases_K[class_id])
-    for entry in range(weights.offsets_K1[class_id], weights.offsets_K1[class_id + 1]):
-        score += float(weights.weights[entry]) * query.get(int(weights.features[entry]), 0.0)
+    rows, score = weights.rows, float(weights.biases_K[class_id])
+    assert rows.values is not None
+    for entry in range(rows.offsets[class_id], rows.offsets[class_id + 1]):
+        score += float(rows.values[entry]) * query.get(int(rows.indices[entry]), 0.0)
     return score
 
 
@@ -49,8 +50,7 @@ def test_scores_against_a_loop(
     assert queries.values is not None
     ids_NS = np.random.default_rng(seed).integers(-2, 5, (num_queries, width)).astype(np.int64)
     score = compiled_scores if is_compiled else plain_scores
-    rows = SparseRows(weights.offsets_K1, weights.features, weights.weights)
-    direct_NS = score(queries, rows, weights.biases_K, ids_NS, num_features=num_features)
+    direct_NS = score(queries, weights.entries, weights.biases_K, ids_NS, num_features=num_features)
     found_NS = weights.scores(queries, ids_NS.astype(dtype))
     assert (found_NS.dtype, found_NS.shape) == (np.float32, ids_NS.shape)
     for n in range(num_queries):
@@ -64,11 +64,12 @@ def test_scores_against_a_loop(
 @pytest.mark.usefixtures("way")
 def test_features_in_any_order_and_more_than_once() -> None:
     """What a query says twice counts twice, as in any dot product."""
-    weights = SparseWeights(np.array([0, 2]), np.array([1, 3]), np.array([2.0, 10.0]), np.array([0.5]), 4)
+    rows = SparseRows(np.array([0, 2]), np.array([1, 3]), np.array([-16.0, 127.0], np.float32))
+    weights = SparseWeights.of(rows, np.array([0.5]), 4)
     queries = SparseRows(np.array([0, 4, 4]), np.array([3, 1, 0, 1], np.int32), np.array([1, 2, 9, 3], np.float32))
-    assert weights.scores(queries, np.array([[0, -1], [0, 0]])).tolist() == [[20.5, 0.0], [0.5, 0.5]]
+    assert weights.scores(queries, np.array([[0, -1], [0, 0]])).tolist() == [[47.5, 0.0], [0.5, 0.5]]
     assert weights.scores(SparseRows(queries.offsets, queries.indices, None), np.array([[0], [0]])).tolist() == [
-        [14.5],
+        [95.5],
         [0.5],
     ]
 
@@ -107,28 +108,29 @@ def test_tensors_and_back() -> None:
     tensors = weights.tensors()
     again = SparseWeights.from_tensors(tensors)
     assert again.num_features == 12
-    for name in ("offsets_K1", "features", "weights", "biases_K"):
-        assert np.array_equal(getattr(weights, name), getattr(again, name))
-    assert weights.num_bytes == 6 * 8 + len(weights.weights) * 8 + 5 * 4
+    assert_same_tensors(weights, again)
+    assert weights.num_bytes == 6 * 8 + len(weights.entries.codes) * 5 + 5 * 4 + 5 * 4
     assert weights.num_classes == 5
 
 
 @pytest.mark.parametrize(
     ("name", "changed", "message"),
     [
-        ("offsets", [0, 2, 4], "do not ascend from 0 to the number of entries, 3"),
-        ("offsets", [1, 2, 3], "do not ascend from 0"),
-        ("offsets", [0, 5, 3], "do not ascend from 0"),
-        ("offsets", [0, -1, 3], "do not ascend from 0"),
-        ("offsets", [0, 1, 2, 3], "biases have the shape"),
-        ("offsets", [], r"offsets have the shape \(0,\)"),
-        ("features", [0, 4, 1], "indices are 0 to 4; wanted 0 to 3"),
-        ("features", [0, -4, 1], "indices are -4 to 1"),
-        ("features", [1, 0, 1], "must be distinct and ascending"),
-        ("features", [1, 1, 1], "must be distinct and ascending"),
-        ("features", [0, 1], "do not ascend from 0 to the number of entries, 2"),
-        ("weights", [1.0, 2.0], r"values have the shape \(2,\)"),
-        ("weights", [1.0, float("nan"), 1.0], "a value is not a finite number"),
+        ("counts", [2, 2], "rows of 4 entries in total; wanted 3"),
+        ("counts", [3], "counts of 1 rows and scales of 2"),
+        ("counts", [], "rows of 0 entries in total"),
+        ("steps", [0, 3, 1], "an id is 4; wanted one below 4"),
+        ("steps", [0, 1], "2 steps; wanted one for each of 3 entries"),
+        ("steps", [0, 255, 1], "0 long steps; wanted more"),
+        ("long_steps", [7], "1 long steps; wanted 0"),
+        ("codes", [127, -128, 127], "a code is -128"),
+        ("codes", [127, 1], "rows of 3 entries in total; wanted 2"),
+        ("scales", [1.0], "counts of 2 rows and scales of 1"),
+        ("scales", [1.0, float("nan")], "a scale of sparse rows is not a finite number"),
+        ("scales", [1.0, float("inf")], "a scale of sparse rows is not a finite number"),
+        ("scales", [1.0, 3e38], "a scale of sparse rows is not a finite number"),
+        ("scales", [1.0, -1.0], "a scale of sparse rows is not a finite number"),
+        ("scales", [1.0, 0.1], "a scale of sparse rows is not a finite number of 16 bits"),
         ("biases", [1.0], r"biases have the shape \(1,\)"),
         ("biases", [1.0, float("inf")], "a finite number for each of 2"),
         ("num_features", -1, "num_features is -1"),
@@ -138,31 +140,46 @@ def test_tensors_and_back() -> None:
 )
 def test_a_file_that_cannot_be_is_refused(name: str, changed: object, message: str) -> None:
     good = {
-        "offsets": torch.tensor([0, 2, 3]),
-        "features": torch.tensor([0, 3, 1], dtype=torch.int32),
-        "weights": torch.ones(3),
+        "counts": torch.tensor([2, 1], dtype=torch.uint8),
+        "steps": torch.tensor([0, 2, 1], dtype=torch.uint8),
+        "long_steps": torch.tensor([], dtype=torch.uint8),
+        "codes": torch.tensor([127, -127, 127], dtype=torch.int8),
+        "scales": torch.ones(2),
         "biases": torch.ones(2),
         "num_features": torch.tensor(4),
     }
-    SparseWeights.from_tensors(good)
+    assert SparseWeights.from_tensors(good).rows.indices.tolist() == [0, 3, 1]
     with pytest.raises(ValueError, match=message):
         SparseWeights.from_tensors(good | {name: torch.tensor(changed, dtype=good[name].dtype)})
+
+
+def test_negative_numbers_in_wide_types_are_refused() -> None:
+    good = small_weights().tensors()
+    for name in ("counts", "steps"):
+        wide = good[name].int()
+        SparseWeights.from_tensors(good | {name: wide})
+        wide[0] = -1
+        with pytest.raises(ValueError, match=r"a row has -1 entries|a step is -1"):
+            SparseWeights.from_tensors(good | {name: wide})
 
 
 def test_tensors_of_other_kinds_are_refused() -> None:
     good = small_weights().tensors()
     others: list[tuple[str, Tensor]] = [
-        ("offsets", good["offsets"].int()),
-        ("features", good["features"].long()),
-        ("weights", good["weights"].bfloat16()),
+        ("counts", good["counts"].long()),
+        ("steps", good["steps"].float()),
+        ("codes", good["codes"].float()),
+        ("codes", good["codes"][:, None]),
+        ("scales", good["scales"].bfloat16()),
         ("biases", good["biases"][:, None]),
         ("biases", good["biases"].to_sparse()),
     ]
     for name, other in others:
         with pytest.raises(ValueError, match=f"{name} is torch"):
             SparseWeights.from_tensors(good | {name: other})
-    with pytest.raises(ValueError, match="tensors are"):
-        SparseWeights.from_tensors({name: good[name] for name in good if name != "biases"})
+    for name in ("biases", "codes"):
+        with pytest.raises(ValueError, match="tensors are"):
+            SparseWeights.from_tensors({own: tensor for own, tensor in good.items() if own != name})
     with pytest.raises(ValueError, match="tensors are"):
         SparseWeights.from_tensors(good | {"more": good["biases"]})
 
@@ -193,7 +210,9 @@ def ones(count: int) -> np.ndarray:
         {"offsets": np.array([0, 3])},
         {"features": int32(1, 3, 2)},
         {"features": int32(1, -1, 2)},
-        {"weights": ones(2)},
+        {"codes": ones(3)},
+        {"codes": np.ones(2, np.int8)},
+        {"scales": ones(1)},
         {"biases": ones(1)},
         {"ids": np.array([0, 2])},
         {"ids": np.array([-1, 1])},
@@ -220,7 +239,8 @@ def test_scoring_that_does_not_fit_is_refused(changed: dict[str, object]) -> Non
         "num_features": 3,
         "offsets": np.array([0, 1, 3]),
         "features": int32(1, 0, 2),
-        "weights": ones(3),
+        "codes": np.array([1, 2, 4], np.int8),
+        "scales": np.array([1, 0.5], np.float32),
         "biases": np.array([10, 20], np.float32),
         "ids": np.array([0, 1]),
         "starts": np.array([0, 1, 3]),
@@ -230,6 +250,6 @@ def test_scoring_that_does_not_fit_is_refused(changed: dict[str, object]) -> Non
         "threads": 2,
     }
     extension.score(*given.values())
-    assert np.array_equal(np.array(given["scores"]), [22, 10, 22])
+    assert np.array_equal(np.array(given["scores"]), [23, 10, 23])
     with pytest.raises(ValueError, match="out of range, or a buffer does not fit"):
         extension.score(*(given | changed).values())

@@ -47,6 +47,10 @@ NAMES = [
 ]
 
 
+# Names are compared as bytes.
+BYTES = 0.01
+
+
 def counted(text: str) -> Counter[str]:
     """Substrings of 3, 4 and 5 characters of each word with a blank on either side."""
     padded = [f" {word} " for word in text.split()]
@@ -84,11 +88,11 @@ def assert_nearest(found: tuple[np.ndarray, np.ndarray], exact_FC: np.ndarray, c
     cosines_Fn, names_Fn = found
     assert (cosines_Fn.dtype, names_Fn.dtype) == (np.float32, np.int64)
     assert cosines_Fn.shape == names_Fn.shape == (len(exact_FC), min(count, exact_FC.shape[1]))
-    np.testing.assert_allclose(cosines_Fn, -np.sort(-exact_FC, axis=1)[:, :count], atol=2e-6)
+    np.testing.assert_allclose(cosines_Fn, -np.sort(-exact_FC, axis=1)[:, :count], atol=BYTES)
     for exact_C, cosines_n, names_n in zip(exact_FC, cosines_Fn, names_Fn, strict=True):
         own = names_n[cosines_n > 0]
         assert len(set(own.tolist())) == len(own)
-        np.testing.assert_allclose(exact_C[own], cosines_n[: len(own)], atol=2e-6)
+        np.testing.assert_allclose(exact_C[own], cosines_n[: len(own)], atol=BYTES)
         assert not names_n[len(own) :].any()
         assert not cosines_n[len(own) :].any()
 
@@ -134,7 +138,7 @@ def test_names_that_are_spelled_alike_come_in_their_order() -> None:
     names = ["Lake", "RIVER", "castle", "river", "-river-", "River (?)", "r i v e r"]
     cosines_Fn, names_Fn = nearest_names(["castle", "river"], names, 5)
     assert names_Fn.tolist() == [[2, 0, 0, 0, 0], [1, 3, 4, 5, 0]]
-    np.testing.assert_allclose(cosines_Fn, [[1, 0, 0, 0, 0], [1, 1, 1, 1, 0]], atol=1e-6)
+    np.testing.assert_allclose(cosines_Fn, [[1, 0, 0, 0, 0], [1, 1, 1, 1, 0]], atol=BYTES)
 
 
 @pytest.mark.usefixtures("way")

@@ -265,7 +265,7 @@ def test_a_rehearsal_chooses_and_all_points_are_learned_from(store: Store) -> No
     assert "now training on all points" in messages
     single = best_options(recipe="single", heads=None, shortlist=None, validation=0.0)
     alone = [fitted(store, single.with_(seed=seed))[0].dense for seed in (6, 7)]
-    for name, tensor in join_models(alone).tensors().items():
+    for name, tensor in join_models(alone, coded=True).tensors().items():
         assert torch.equal(predictor.dense.tensors()[name], tensor), name
     record = predictor.record
     assert record.rehearsal == 0.2
@@ -400,7 +400,7 @@ def test_names_are_weighed_by_the_words_of_the_store(
     wanted = NameJudge.of(list(words), rarities(frequencies, 216 + num_strange), list(store.class_names))
     for name, tensor in wanted.tensors().items():
         assert torch.equal(predictor.ranker.judges["names"].tensors()[name], tensor), name
-    assert len(wanted.weights.weights) >= len(KEYS)
+    assert len(wanted.weights.entries.codes) >= len(KEYS)
 
 
 def test_what_names_are_chosen_by(text_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
     best.add_classes(["owls near the river", "small owls"], [["owl"], ["owl"]]).save(place / "added")
     twin = shutil.copytree(place / "best", place / "twin")
     tensors = load_file(twin / "weights.safetensors")
-    save_file(tensors | {"classes": tensors["classes"].roll(1, 0).clone()}, twin / "weights.safetensors")
+    parts = ("classes.codes", "classes.scales")
+    save_file(tensors | {part: tensors[part].roll(1, 0).clone() for part in parts}, twin / "weights.safetensors")
     seal(twin)
     random_ = np.random.default_rng(2)
     classifier = owlmine.OwlmineClassifier(dim=4, heads=2, epochs=1, random_state=1)
@@ -242,7 +243,7 @@ def odd_numbers(file: Path, chance: random.Random) -> None:
     """In a tensor, at places where its numbers are."""
     entries, body = header_of(file.read_bytes())
     head, data = file.read_bytes()[: -len(body) or None], bytearray(body)
-    codes = {"F32": "<f", "I64": "<q", "I32": "<i", "U8": "B"}
+    codes = {"F32": "<f", "I64": "<q", "I32": "<i", "U16": "<H", "U8": "B", "I8": "b"}
     filled = [e for e in entries.values() if e["dtype"] in codes and e["data_offsets"][0] < e["data_offsets"][1]]
     for entry in chance.choices(filled, k=chance.randint(1, 3)) if filled else ():
         code, (start, end) = codes[entry["dtype"]], entry["data_offsets"]
@@ -251,7 +252,10 @@ def odd_numbers(file: Path, chance: random.Random) -> None:
         values: tuple[Any, ...] = (0, 1, -1, 255, 10**6, -(10**8), 2**31 - 1, 2**63 - 1)
         if code == "<f":
             values = (0.0, -1.0, 1e38, -1e38, 1e-45, 100.0, float("nan"), float("inf"), float("-inf"))
-        values = tuple(value for value in values if code != "B" or 0 <= value <= 255)
+        bounds = {"B": (0, 255), "<H": (0, 65_535), "b": (-128, 127)}
+        if code in bounds:
+            least, most = bounds[code]
+            values = (*(value for value in values if least <= value <= most), least, most)
         value = chance.choice([v for v in values if code != "<i" or abs(v) < 2**31])
         data[place : place + size] = struct.pack(code, value)
     file.write_bytes(head + data)

@@ -23,7 +23,6 @@ from owlmine.add_classes.names import NameJudgement
 from owlmine.add_classes.vectors import CAUTION, NAME_WEIGHT, NewJudgement, QuerySpace, left_out_ranks
 from owlmine.data.arrays import StringTable
 from owlmine.data.rows import Float32, Int64, SparseRows
-from owlmine.dense.retriever import Retriever
 from owlmine.errors import OwlmineError
 from owlmine.rank.class_index import ClassIndex
 from owlmine.rank.linear import LinearJudge
@@ -130,11 +129,11 @@ def add_classes(
     )
     counts_C = np.bincount(evidence.classes_P, minlength=num_new)
     vectors_CD = reach * space.class_vectors(evidence.sums_CD)
-    dense = _with_vectors(predictor.dense, vectors_CD)
+    dense = predictor.dense.with_classes(vectors_CD)
     larger = replace(
         predictor,
         dense=dense,
-        index=predictor.index.of_larger(dense.classes.weight),
+        index=predictor.index.of_larger(dense.rows),
         ranker=_with_judgements(predictor, judgements, num_new, lift, reach),
         classes=_with_words(predictor.classes, evidence.keys, names_by_key, counts_C),
     )
@@ -194,7 +193,7 @@ def _gather(predictor: Predictor, examples: Examples | None, names: Mapping[str,
     if len(keys) > len(own) and not takes_text:
         wanted = f"examples, since the model takes {predictor.takes}"
         raise OwlmineError(f"class {keys[len(own)]!r} has a name but no examples; wanted {wanted}")
-    sums_CD = predictor.dense.classes.weight.new_zeros(len(keys), predictor.dense.classes.dim)
+    sums_CD = torch.zeros(len(keys), predictor.dense.shape.dim, device=predictor.dense.device)
     rows_P = classes_P = np.zeros(0, np.int64)
     queries = None if examples is None else examples.queries
     if examples is not None and len(examples.queries):
@@ -224,9 +223,8 @@ def _space(predictor: Predictor, queries: ScoredQueries, caution: float) -> Quer
     if not level > 0:
         found = f"the model scores its best classes {level:.3g} for these examples"
         raise OwlmineError(f"{found}; wanted a trained model, which scores them above 0")
-    weight_KD = predictor.dense.classes.weight
-    counts_K = torch.from_numpy(np.array(predictor.classes.counts)).to(weight_KD)
-    return QuerySpace.of(weight_KD, counts_K, queries.vectors_ND, level=level, caution=caution)
+    counts_K = torch.from_numpy(np.array(predictor.classes.counts)).to(predictor.dense.device, torch.float32)
+    return QuerySpace.of(predictor.dense.rows, counts_K, queries.vectors_ND, level=level, caution=caution)
 
 
 def _judgements(
@@ -256,13 +254,6 @@ def _judgements(
         if by_names is not None:
             judgements[NameJudge.name] = by_names
     return judgements
-
-
-def _with_vectors(dense: Retriever, vectors_CD: Tensor) -> Retriever:
-    known_KD = dense.classes.weight
-    shape = replace(dense.shape, num_classes=len(known_KD) + len(vectors_CD))
-    tensors = {**dense.tensors(), "classes": torch.cat([known_KD, vectors_CD.to(known_KD.dtype)])}
-    return Retriever.from_tensors(shape, tensors)
 
 
 def _with_words(classes: ClassWords, keys: Sequence[str], names: Mapping[str, str], counts_C: Int64) -> ClassWords:

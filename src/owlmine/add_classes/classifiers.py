@@ -47,7 +47,7 @@ class FeatureSpace:
         """``examples``: prepared queries, which set the scale of r and of lengths."""
         rows = _matrix(examples, known.num_features)
         mean_length = float(np.sqrt(rows.multiply(rows).sum(axis=1)).mean()) or 1.0
-        used_F = np.bincount(known.features, minlength=known.num_features)
+        used_F = np.bincount(known.entries.ids, minlength=known.num_features)
         rarities_F = np.log1p(known.num_classes / (1.0 + used_F)) ** 2
         scale = float((rows.multiply(rows) @ rarities_F).mean()) / mean_length**2
         return cls(rarities_F / (scale or 1.0), mean_length, length)

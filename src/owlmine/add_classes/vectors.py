@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from owlmine.data.rows import Float32, Int64, gather_rows
+from owlmine.mining.coded_rows import Table
 from owlmine.rank.judge import Judge
 
 CAUTION = 7.1
@@ -55,7 +56,7 @@ class QuerySpace:
 
     @classmethod
     def of(
-        cls, classes_KD: Tensor, counts_K: Tensor, queries_ND: Tensor, *, level: float, caution: float = CAUTION
+        cls, classes_KD: Table, counts_K: Tensor, queries_ND: Tensor, *, level: float, caution: float = CAUTION
     ) -> QuerySpace:
         """``counts_K``: training points of known classes. The lengths of ``queries_ND`` matter. ``level`` is t."""
         if not 0 < caution < math.inf:
@@ -85,7 +86,7 @@ class QuerySpace:
         return vectors_CD
 
 
-def query_spread(classes_KD: Tensor, counts_K: Tensor, *, square_length: float) -> Tensor:
+def query_spread(classes_KD: Table, counts_K: Tensor, *, square_length: float) -> Tensor:
     """S in double precision; its trace is ``square_length``, the mean squared length of a query.
 
     Class vectors share a component that points away from all queries, and queries do not have it. Hence the covariance,

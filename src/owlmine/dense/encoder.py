@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from owlmine.data.rows import SparseRows
 from owlmine.dense.compiled_rows import compiled_unit_gradient, compiled_unit_vectors, is_compiled_for
 from owlmine.dense.row_table import RowTable, random_rows
+from owlmine.mining.coded_rows import CodedRows, Table
 
 _EPS = 1e-12
 
@@ -93,12 +95,12 @@ class Encoder(nn.Module):
     queries; for dense queries it is an ordinary parameter, since every step uses every row.
     """
 
-    def __init__(self, *, num_features: int, dim: int, depth: int, dense: bool, table: Tensor, heads: int = 1) -> None:
+    def __init__(self, *, num_features: int, dim: int, depth: int, dense: bool, table: Table, heads: int = 1) -> None:
         super().__init__()
         assert table.shape == (num_features, dim)
         self.num_features, self.dim, self.depth, self.dense, self.heads = num_features, dim, depth, dense, heads
-        self.table = RowTable(table)
-        self.projection = nn.Parameter(table) if dense else None
+        self.rows = table
+        self.projection = nn.Parameter(_numbers(table)) if dense else None
         self.maps = nn.ParameterList(
             nn.Parameter(torch.empty(dim, dim // heads, device=table.device)) for _ in range(depth)
         )
@@ -115,6 +117,12 @@ class Encoder(nn.Module):
         for matrix in encoder.maps:
             nn.init.normal_(matrix, 0, math.sqrt(2 / dim), generator=generator)
         return encoder
+
+    @cached_property
+    def table(self) -> RowTable:
+        """The rows for training, which bytes are not for."""
+        assert isinstance(self.rows, Tensor)
+        return RowTable(self.rows)
 
     def forward(self, queries: QueryBatch) -> Tensor:
         """[N, D] unit vectors; a query without features becomes 0."""
@@ -135,13 +143,21 @@ class Encoder(nn.Module):
 
     def _project(self, queries: QueryBatch) -> Tensor:
         if isinstance(queries, Tensor):
-            weight = self.table.weight if self.projection is None else self.projection
-            return queries @ weight
+            weight = self.rows if self.projection is None else self.projection
+            return queries @ _numbers(weight)
+        if isinstance(self.rows, CodedRows):
+            return self.rows.sum_bags(queries.ids_E, queries.offsets_N, queries.values_E)
         return self.table.sum_bags(queries.ids_E, queries.offsets_N, queries.values_E)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that is learned, by name."""
-        return {"table": self.table.weight} | {f"map.{i}": matrix.data for i, matrix in enumerate(self.maps)}
+    def tables(self) -> dict[str, Table]:
+        return {"table": self.rows}
+
+    def map_tensors(self) -> dict[str, Tensor]:
+        return {f"map.{i}": matrix.data for i, matrix in enumerate(self.maps)}
+
+
+def _numbers(table: Table) -> Tensor:
+    return table.expanded() if isinstance(table, CodedRows) else table
 
 
 class IdentityEncoder(nn.Module):
@@ -161,5 +177,8 @@ class IdentityEncoder(nn.Module):
         rows_E = torch.repeat_interleave(torch.arange(len(queries), device=counts_N.device), counts_N)
         return dense_NF.index_put((rows_E, queries.ids_E), queries.values_E, accumulate=True)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tables(self) -> dict[str, Table]:
+        return {}
+
+    def map_tensors(self) -> dict[str, Tensor]:
         return {}

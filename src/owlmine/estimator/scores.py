@@ -132,11 +132,11 @@ def _exact_scores(model: Retriever, queries: Features, class_ids: Int64) -> Floa
             dim=encoder.dim,
             depth=encoder.depth,
             dense=False,
-            table=encoder.table.weight[ids_U].double(),
+            table=encoder.rows[ids_U].double(),
             heads=encoder.heads,
         )
         for own, matrix in zip(wide.maps, encoder.maps, strict=True):
             own.data = matrix.detach().double()
-    classes_KD = model.classes.weight[torch.from_numpy(class_ids).to(model.device)].double()
+    classes_KD = model.rows[torch.from_numpy(class_ids).to(model.device)].double()
     scores: Float64 = (wide(batch) @ classes_KD.T).cpu().numpy()
     return scores

@@ -45,7 +45,7 @@ def index_model(predictor: Predictor) -> Predictor:
     """The model with an index of its classes."""
     if predictor.dense.shape.kind != "embedding" or predictor.dense.device.type != "cpu":
         raise OwlmineError("only an embedding model on the CPU can have an index")
-    return replace(predictor, index=ApproximateIndex.build(predictor.dense.classes.weight))
+    return replace(predictor, index=ApproximateIndex.build(predictor.dense.rows))
 
 
 def queries_of(split: Split) -> Features:
@@ -74,7 +74,7 @@ def _some(num_points: int) -> Int64:
 @torch.no_grad()
 def measure_index(predictor: Predictor, queries: Features) -> IndexFigures:
     """Compares the model's index with exact search."""
-    index, exact, num_classes = predictor.index, ExactIndex(predictor.dense.classes.weight), len(predictor.classes)
+    index, exact, num_classes = predictor.index, ExactIndex(predictor.dense.rows), len(predictor.classes)
     queries_ND = predictor.dense.encode(query_batch(queries, predictor.dense.device))
     listed, best = min(max(predictor.ranker.shortlist, 10), num_classes), min(10, num_classes)
 

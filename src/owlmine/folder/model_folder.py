@@ -30,13 +30,14 @@ from owlmine.folder.tensor_files import write_tensors
 from owlmine.folder.words import class_tensors, class_words, feature_tensors, feature_words
 from owlmine.index import ApproximateIndex, ExactIndex, Index
 from owlmine.index.approximate import check_version, faiss_module
+from owlmine.mining.coded_rows import Table
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.ranker import Ranker
 from owlmine.rank.record import Record
 from owlmine.version import __version__
 
 FORMAT_NAME = "owlmine-model"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _FILES = ("weights", "classes", "features", "ranker")
 _INDEX = "index.faiss"
 _FIELDS = {"format", "version", "written_by", "shape", "num_points", "weighting", "ranker", "index", "record"}
@@ -165,11 +166,11 @@ def _assembled(path: Path, config: dict[str, Any], device: torch.device, *, exac
         ranker = Ranker.load(config["ranker"], tensors["ranker"], dense)
     index: Index | None = None
     if config["index"] is not None and not exact and device.type == "cpu":
-        index = _load_index(path / _INDEX, config["index"], dense.classes.weight)
-    return Predictor(dense, ranker, classes, features, record, index or ExactIndex(dense.classes.weight))
+        index = _load_index(path / _INDEX, config["index"], dense.rows)
+    return Predictor(dense, ranker, classes, features, record, index or ExactIndex(dense.rows))
 
 
-def _load_index(file: Path, record: Mapping[str, Any], table_KD: Tensor) -> ApproximateIndex | None:
+def _load_index(file: Path, record: Mapping[str, Any], table_KD: Table) -> ApproximateIndex | None:
     """None, with a warning, if faiss is not installed."""
     if faiss_module() is None:
         warnings.warn(f"{file}: faiss is not installed, so exact search is used", RuntimeWarning, stacklevel=2)
@@ -250,12 +251,9 @@ def _all_finite(tensor: Tensor) -> bool:
 
 
 def _check_weights(shape: ModelShape, weights: dict[str, Tensor]) -> None:
-    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    found = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in weights.items()}
     if found != shape.tensor_shapes:
         raise ValueError(f"tensors {found}; according to config.json they are {shape.tensor_shapes}")
-    for name, tensor in weights.items():
-        if tensor.dtype != torch.float32:
-            raise ValueError(f"{name} is {tensor.dtype}; wanted float32")
 
 
 def _config_file(path: Path) -> Path:

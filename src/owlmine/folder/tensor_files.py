@@ -24,7 +24,9 @@ _TYPES = {
     torch.int32: "I32",
     torch.float16: "F16",
     torch.bfloat16: "BF16",
+    torch.uint16: "U16",
     torch.uint8: "U8",
+    torch.int8: "I8",
     torch.bool: "BOOL",
 }
 _BLOCK_BYTES = 16 << 20

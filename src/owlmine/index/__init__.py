@@ -8,6 +8,7 @@ from torch import Tensor
 
 from owlmine.index.approximate import ApproximateIndex
 from owlmine.index.exact import ExactIndex
+from owlmine.mining.coded_rows import Table
 
 __all__ = ["ApproximateIndex", "ExactIndex", "Index"]
 
@@ -19,7 +20,7 @@ class Index(Protocol):
     """
 
     @property
-    def table_KD(self) -> Tensor: ...
+    def table_KD(self) -> Table: ...
 
     def search(self, queries_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Exact scores and ids [N, k] of the best classes, best first, ties by smaller id."""
@@ -28,5 +29,5 @@ class Index(Protocol):
         """Ids [N, k] of high-scoring classes for training, which tolerates missed ones; in no order, -1 in empty
         places."""
 
-    def of_larger(self, table_KD: Tensor) -> Self:
+    def of_larger(self, table_KD: Table) -> Self:
         """An index for a longer table that starts with the rows of this one."""

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from owlmine.errors import OwlmineError
 from owlmine.index.exact import rescored
+from owlmine.mining.coded_rows import Table
 from owlmine.mining.hardest_classes import hardest
 
 # About four times the square root of the number of classes: finding groups then costs about as much as searching some.
@@ -41,6 +42,7 @@ _SCORED_AGAIN, _LEAST_SCORED_AGAIN = 4, 100
 # Exact search finds longer lists.
 _MOST_ANSWERS = 1024
 _FEW_QUERIES = 16
+_BLOCK_ROWS = 1 << 16
 
 
 @cache
@@ -65,16 +67,15 @@ def require_faiss() -> ModuleType:
 class ApproximateIndex:
     """An index of one table of class vectors, on the CPU. It never changes, and many threads may use it at once."""
 
-    table_KD: Tensor
+    table_KD: Table
     lists: Any
     """A faiss.IndexIVFPQFastScan."""
 
     @classmethod
-    def build(cls, table_KD: Tensor, *, seed: int = 0) -> ApproximateIndex:
+    def build(cls, table_KD: Table, *, seed: int = 0) -> ApproximateIndex:
         """Gives the same bits for the same table, seed, machine and number of threads."""
         faiss = require_faiss()
-        rows_KD = _numbers(table_KD)
-        num_classes, dim = rows_KD.shape
+        num_classes, dim = table_KD.shape
         if num_classes < LEAST_CLASSES:
             raise OwlmineError(
                 f"an index of {num_classes:,} classes; wanted {LEAST_CLASSES:,} or more: exact search is as fast"
@@ -87,8 +88,8 @@ class ApproximateIndex:
         count = min(num_classes, _SAMPLES_PER_GROUP * num_groups)
         chosen = np.sort(np.random.default_rng(seed).choice(num_classes, count, replace=False))
         with _threads(faiss, torch.get_num_threads()):
-            lists.train(_widened(rows_KD[chosen], padded))
-            lists.add(_widened(rows_KD, padded))
+            lists.train(_widened(_numbers(table_KD[torch.from_numpy(chosen)]), padded))
+        _add(lists, table_KD, 0)
         return cls(table_KD, lists)
 
     @property
@@ -112,12 +113,11 @@ class ApproximateIndex:
         """Ids [N, k] of classes with high scores by their codes alone, in no order; -1 if fewer are found."""
         return self._found(queries_ND, k, _PROBED_ROUGHLY)
 
-    def of_larger(self, table_KD: Tensor) -> ApproximateIndex:
+    def of_larger(self, table_KD: Table) -> ApproximateIndex:
         """An index for a longer table that starts with the rows of this one."""
         faiss = require_faiss()
         lists = faiss.clone_index(self.lists)
-        with _threads(faiss, torch.get_num_threads()):
-            lists.add(_widened(_numbers(table_KD[self.num_classes :]), lists.d))
+        _add(lists, table_KD, self.num_classes)
         return ApproximateIndex(table_KD, lists)
 
     def to_bytes(self) -> NDArray[np.uint8]:
@@ -126,7 +126,7 @@ class ApproximateIndex:
         return code
 
     @classmethod
-    def from_bytes(cls, code: NDArray[np.uint8], table_KD: Tensor) -> ApproximateIndex:
+    def from_bytes(cls, code: NDArray[np.uint8], table_KD: Table) -> ApproximateIndex:
         """The inverse of ``to_bytes``. Raises ValueError if it cannot be an index of this table."""
         faiss = require_faiss()
         try:
@@ -159,6 +159,14 @@ class ApproximateIndex:
         if ids_NR.size and not -1 <= ids_NR.min() <= ids_NR.max() < len(self.table_KD):
             raise OwlmineError("the index contains classes that the model does not have; build it again: owlmine index")
         return torch.from_numpy(ids_NR)
+
+
+def _add(lists: Any, table_KD: Table, start: int) -> None:
+    """Adds the classes from ``start`` on."""
+    faiss = require_faiss()
+    with _threads(faiss, torch.get_num_threads()):
+        for first in range(start, len(table_KD), _BLOCK_ROWS):
+            lists.add(_widened(_numbers(table_KD[first : first + _BLOCK_ROWS]), lists.d))
 
 
 def check_version(record: Mapping[str, Any]) -> None:

@@ -5,7 +5,8 @@ A table row c is unit * codes + e, and so is a query q. With p the product of th
 
     |<q, c> - unit_q unit p|  <=  |q - q'| |c| + |q'| |e|       q' the rounded query
 
-So a class that was not chosen scores at most the lowest score chosen plus twice that bound. Where the k-th best exact
+with e = 0 for a table of bytes, whose own codes and units these are. So a class that was not chosen scores at most the
+lowest score chosen plus twice that bound. Where the k-th best exact
 score is higher, the answer is that of float32; where it is not, that query is searched in float32 alone.
 
 Shapes: N queries, K classes, D dimension, k best classes, R classes chosen.
@@ -19,13 +20,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from owlmine.mining.coded_rows import CodedRows, Table
 from owlmine.mining.hardest_classes import hardest
 from owlmine.mining.int8 import bytes_may_hold, cpu_multiplies_int8, multiply_bytes
 
-# Up to this many queries, a table of bytes is faster: in a larger batch, each row that is fetched serves many queries.
+# Up to this many queries, bytes are faster for a table of numbers: in a larger batch, each row that is fetched serves
+# many queries.
 _FEW_QUERIES = 16
 # Queries and classes at once, whose products the cache then holds.
-_MOST_QUERIES, _MOST_CLASSES = 256, 1 << 15
+_MOST_QUERIES, _MOST_CLASSES = 64, 1 << 15
+# Classes whose lengths and errors are computed at a time.
+_BLOCK_CLASSES = 1 << 12
 _MOST_PRODUCTS = _MOST_QUERIES * _MOST_CLASSES
 _LARGEST_CODE = 127
 # Smaller tables are searched as fast in float32.
@@ -39,9 +44,9 @@ _BLOCK_NUMBERS = 1 << 24
 
 
 class ExactIndex:
-    """Every class is looked at. The table of bytes is made when it is first needed; many threads may search at once."""
+    """Every class is looked at. What searches need is made when it is first needed; many threads may search at once."""
 
-    def __init__(self, table_KD: Tensor) -> None:
+    def __init__(self, table_KD: Table) -> None:
         self.table_KD = table_KD
         self._bytes: ByteTable | None = None
         self._half_KD: Tensor | None = None
@@ -49,7 +54,8 @@ class ExactIndex:
 
     def search(self, queries_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Scores and ids [N, k] of the best classes, best first, ties by smaller id."""
-        if len(queries_ND) <= _FEW_QUERIES and self._suits_bytes and self.table_KD.numel() >= _LEAST_NUMBERS:
+        is_faster = len(queries_ND) <= _FEW_QUERIES and self.table_KD.numel() >= _LEAST_NUMBERS
+        if self._suits_bytes and (is_faster or isinstance(self.table_KD, CodedRows)):
             return self._byte_table().search(queries_ND, self.table_KD, k)
         return hardest(queries_ND, self.table_KD, k)
 
@@ -59,11 +65,11 @@ class ExactIndex:
         place of one with a nearly equal score."""
         if self._suits_bytes:
             return self._byte_table().rough(queries_ND, k)
-        if self.table_KD.device.type == "cpu":
+        if isinstance(self.table_KD, CodedRows) or self.table_KD.device.type == "cpu":
             return hardest(queries_ND, self.table_KD, k)[1]
         return hardest(queries_ND, self._half(), k)[1]
 
-    def of_larger(self, table_KD: Tensor) -> ExactIndex:
+    def of_larger(self, table_KD: Table) -> ExactIndex:
         """An index for a longer table that starts with the rows of this one."""
         return ExactIndex(table_KD)
 
@@ -86,6 +92,7 @@ class ExactIndex:
 
     def _half(self) -> Tensor:
         with self._making:
+            assert isinstance(self.table_KD, Tensor)
             if self._half_KD is None:
                 self._half_KD = self.table_KD.to(torch.bfloat16)
             return self._half_KD
@@ -96,21 +103,28 @@ class ExactIndex:
 
 
 class ByteTable:
-    """Class vectors as 8-bit integers in one unit, so that products need no factor to be compared. On the CPU only."""
+    """Class vectors as 8-bit integers: in one unit, so that products need no factor to be compared, or in the units
+    that a table of bytes already has. On the CPU only."""
 
-    def __init__(self, table_KD: Tensor) -> None:
-        self.codes_KD, unit = _coded(table_KD, one_unit=True)
-        self.unit = float(unit)
+    def __init__(self, table_KD: Table) -> None:
+        self._units_K: Tensor | None = None
+        self.unit = 1.0
+        if isinstance(table_KD, CodedRows):
+            self.codes_KD, self._units_K = table_KD.codes_RD, table_KD.scales_R
+        else:
+            self.codes_KD, unit = _coded(table_KD, one_unit=True)
+            self.unit = float(unit)
         lengths, errors = [torch.zeros(1)], [torch.zeros(1)]
-        for start in range(0, len(table_KD), _MOST_CLASSES):
-            rows_CD = table_KD[start : start + _MOST_CLASSES].float()
+        for start in range(0, len(table_KD), _BLOCK_CLASSES):
+            rows_CD = table_KD[start : start + _BLOCK_CLASSES].float()
             lengths.append(rows_CD.norm(dim=1).amax(keepdim=True))
-            rest_CD = rows_CD - self.unit * self.codes_KD[start : start + _MOST_CLASSES]
-            errors.append(rest_CD.norm(dim=1).amax(keepdim=True))
+            if self._units_K is None:
+                rest_CD = rows_CD - self.unit * self.codes_KD[start : start + _BLOCK_CLASSES]
+                errors.append(rest_CD.norm(dim=1).amax(keepdim=True))
         self._longest, self._largest_error = float(torch.cat(lengths).max()), float(torch.cat(errors).max())
 
     @torch.no_grad()
-    def search(self, queries_ND: Tensor, table_KD: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def search(self, queries_ND: Tensor, table_KD: Table, k: int) -> tuple[Tensor, Tensor]:
         """Scores and ids [N, k] as ``hardest`` gives them. ``table_KD``: the table that this was made from."""
         num_chosen = min(max(_CHOSEN_PER_ANSWER * k, k + _CHOSEN_AT_LEAST), len(table_KD))
         if num_chosen > _MOST_CHOSEN or not len(queries_ND):
@@ -142,10 +156,13 @@ class ByteTable:
 
     def _highest(self, codes_ND: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Products and ids [N, R], of a tile of classes at a time."""
-        products_NT, ids_NT = torch.empty(len(codes_ND), 0, dtype=torch.int32), torch.empty(len(codes_ND), 0).long()
+        kind = torch.int32 if self._units_K is None else torch.float32
+        products_NT, ids_NT = torch.empty(len(codes_ND), 0, dtype=kind), torch.empty(len(codes_ND), 0).long()
         width = max(_MOST_CLASSES, _MOST_PRODUCTS // max(len(codes_ND), 1))
         for start in range(0, len(self.codes_KD), width):
             tile_NK = multiply_bytes(codes_ND, self.codes_KD[start : start + width])
+            if self._units_K is not None:
+                tile_NK = tile_NK * self._units_K[start : start + width]
             highest = tile_NK.topk(min(count, tile_NK.shape[1]), dim=1, sorted=False)
             products_NT = torch.cat([products_NT, highest.values], dim=1)
             ids_NT = torch.cat([ids_NT, highest.indices + start], dim=1)
@@ -156,7 +173,7 @@ class ByteTable:
 
 
 @torch.no_grad()
-def rescored(queries_ND: Tensor, table_KD: Tensor, ids_NR: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def rescored(queries_ND: Tensor, table_KD: Table, ids_NR: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Exact scores and ids [N, k] of the best of these classes, best first, ties by smaller id. An id of -1 is an empty
     place, with the score -inf."""
     scores_Nk, ids_Nk = torch.empty(len(ids_NR), k), torch.empty(len(ids_NR), k, dtype=torch.int64)
@@ -165,8 +182,11 @@ def rescored(queries_ND: Tensor, table_KD: Tensor, ids_NR: Tensor, k: int) -> tu
         block = slice(start, start + size)
         # In ascending order, in which equal scores stay; -1 comes first, and goes to the end by its score.
         own_NR = ids_NR[block].sort(dim=1).values
-        rows_NRD = table_KD[own_NR.clamp_min(0)]
-        scores_NR = torch.bmm(rows_NRD, queries_ND[block].to(table_KD.dtype)[:, :, None])[:, :, 0].float()
+        if isinstance(table_KD, CodedRows):
+            scores_NR = table_KD.dots(queries_ND[block], own_NR.clamp_min(0))
+        else:
+            rows_NRD = table_KD[own_NR.clamp_min(0)]
+            scores_NR = torch.bmm(rows_NRD, queries_ND[block].to(table_KD.dtype)[:, :, None])[:, :, 0].float()
         scores_NR.masked_fill_(own_NR < 0, -torch.inf)
         scores_NR, order_NR = scores_NR.sort(dim=1, descending=True, stable=True)
         scores_Nk[block], ids_Nk[block] = scores_NR[:, :k], own_NR.gather(1, order_NR)[:, :k]

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from owlmine.mining.checks import may_look
+from owlmine.mining.coded_rows import CodedRows, Table
 from owlmine.mining.known import Known, flat_known
 
 
@@ -76,9 +77,7 @@ _CPU_QUERIES = 128
 
 
 @torch.no_grad()
-def hardest_plain(
-    queries_ND: Tensor, rows_RD: Tensor, k: int, excluded: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
+def hardest_plain(queries_ND: Tensor, rows_RD: Table, k: int, excluded: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """The ``k`` highest scores of each query and their rows, highest first; among equal scores the smaller row.
 
     ``excluded``: numbers of queries and rows [E] that do not count. If fewer than ``k`` are left: -inf and -1.
@@ -93,7 +92,7 @@ def hardest_plain(
     width = max(_BLOCK_SCORES // max(num_queries, 1), k)
     scores_Nk, places_Nk = queries_ND.new_empty(num_queries, 0), queries_ND.new_empty(num_queries, 0).long()
     for start in range(0, num_rows, width):
-        scores_NC = queries_ND @ rows_RD[start : start + width].T
+        scores_NC = _products(queries_ND, rows_RD, slice(start, start + width))
         here_E = (excluded[1] >= start) & (excluded[1] < start + width)
         scores_NC[excluded[0][here_E], excluded[1][here_E] - start] = -torch.inf
         best_Nk = highest(scores_NC, min(k, scores_NC.shape[1]))
@@ -101,6 +100,10 @@ def hardest_plain(
         places_Nk = torch.cat([places_Nk, best_Nk + start], dim=1)
         scores_Nk, places_Nk = _best_first(scores_Nk, places_Nk, k)
     return scores_Nk, torch.where(scores_Nk == -torch.inf, -1, places_Nk)
+
+
+def _products(queries_ND: Tensor, rows_RD: Table, some: slice) -> Tensor:
+    return rows_RD.products(queries_ND, some) if isinstance(rows_RD, CodedRows) else queries_ND @ rows_RD[some].T
 
 
 def _of_queries(excluded: tuple[Tensor, Tensor], start: int) -> tuple[Tensor, Tensor]:
@@ -123,7 +126,7 @@ MAX_KEPT = 1024
 @torch.no_grad()
 def hardest(
     queries_ND: Tensor,
-    class_table_KD: Tensor,
+    class_table_KD: Table,
     k: int,
     *,
     pool: Tensor | None = None,
@@ -138,7 +141,13 @@ def hardest(
     the first class, or the first of the pool, comes first; on a GPU that holds for scores that are equal to the bit.
     """
     _check(queries_ND, class_table_KD, k, pool)
-    if queries_ND.is_cuda and k <= MAX_KEPT and len(queries_ND) and have_triton():
+    if (
+        isinstance(class_table_KD, Tensor)
+        and queries_ND.is_cuda
+        and k <= MAX_KEPT
+        and len(queries_ND)
+        and have_triton()
+    ):
         from owlmine.mining.kernels.hardest import (  # Triton is optional.
             hardest_by_kernels,
             kernel_exclusions,
@@ -181,7 +190,7 @@ def have_triton() -> bool:
     return True
 
 
-def _check(queries_ND: Tensor, class_table_KD: Tensor, k: int, pool: Tensor | None) -> None:
+def _check(queries_ND: Tensor, class_table_KD: Table, k: int, pool: Tensor | None) -> None:
     if queries_ND.ndim != 2 or class_table_KD.ndim != 2 or queries_ND.shape[1] != class_table_KD.shape[1]:
         given = f"{tuple(queries_ND.shape)} and {tuple(class_table_KD.shape)}"
         raise ValueError(f"queries and class table: given {given}; wanted [N, D] and [K, D]")

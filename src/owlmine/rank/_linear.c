@@ -320,8 +320,9 @@ static int64_t close_ranks(const TrainJob *job)
 
 /* Class by class: its weights are spread out once for all queries whose shortlist has it, and a query has few entries. */
 typedef struct {
-    Rows queries, classes; /* classes: a row of weights each */
-    const float *biases;
+    Rows queries, classes; /* classes: a row of weights each, whose values are bytes */
+    const int8_t *codes;
+    const float *scales, *biases;
     const int64_t *ids, *starts, *places; /* per run of equal ids: the class, where it begins, and places in [N, S] */
     int64_t num_runs, num_places, per_query;
     float *scores;
@@ -350,7 +351,7 @@ INLINED void score_run(const ScoreJob *job, int64_t run, float *dense)
     const Rows *classes = &job->classes;
     int64_t id = job->ids[run], start = classes->offsets[id], end = classes->offsets[id + 1];
     for (int64_t e = start; e < end; e++)
-        dense[classes->features[e]] = classes->values[e];
+        dense[classes->features[e]] = job->scales[id] * (float)job->codes[e];
     for (int64_t i = job->starts[run]; i < job->starts[run + 1]; i++) {
         int64_t query = job->places[i] / job->per_query;
         if (i + 1 < job->starts[run + 1])
@@ -508,25 +509,30 @@ static PyObject *train(PyObject *module, PyObject *args)
 }
 
 PyDoc_STRVAR(score_doc,
-             "score(query_offsets, query_features, query_values, num_features, offsets, features, weights, biases,\n"
+             "score(query_offsets, query_features, query_values, num_features, offsets, features, codes, scales, biases,\n"
              "      ids, starts, places, per_query, scores, threads)\n\n"
-             "scores[p] = <query p / per_query, weights of ids[r]> + its bias, for the places p from starts[r] to those\n"
+             "scores[p] = <query p / per_query, scale * codes of ids[r]> + its bias, for the places p from starts[r] to those\n"
              "of the next run. Returns the number of runs.");
 
 static PyObject *score(PyObject *module, PyObject *args)
 {
-    Py_buffer query_offsets, query_features, query_values, offsets, features, weights, biases;
+    Py_buffer query_offsets, query_features, query_values, offsets, features, codes, scales, biases;
     Py_buffer ids, starts, places, scores;
-    Py_buffer *const buffers[] = {&query_offsets, &query_features, &query_values, &offsets, &features, &weights,
-                                  &biases,        &ids,            &starts,       &places,  &scores};
+    Py_buffer *const buffers[] = {&query_offsets, &query_features, &query_values, &offsets, &features, &codes,
+                                  &scales,        &biases,         &ids,          &starts,  &places,   &scores};
     Py_ssize_t num_features, per_query;
     int threads, is_sound, has_memory = 1;
     ScoreJob job = {0};
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*ny*y*y*y*y*y*y*nw*i", &query_offsets, &query_features, &query_values,
-                          &num_features, &offsets, &features, &weights, &biases, &ids, &starts, &places, &per_query,
-                          &scores, &threads))
+    if (!PyArg_ParseTuple(args, "y*y*y*ny*y*y*y*y*y*y*y*nw*i", &query_offsets, &query_features, &query_values,
+                          &num_features, &offsets, &features, &codes, &scales, &biases, &ids, &starts, &places,
+                          &per_query, &scores, &threads))
         return NULL;
+    Rows classes = {offsets.buf, features.buf, NULL, count_of(&offsets, sizeof(int64_t)) - 1,
+                    count_of(&features, sizeof(int32_t)), num_features};
+    job.classes = classes;
+    job.codes = codes.buf;
+    job.scales = scales.buf;
     job.biases = biases.buf;
     job.ids = ids.buf;
     job.starts = starts.buf;
@@ -537,7 +543,10 @@ static PyObject *score(PyObject *module, PyObject *args)
     job.scores = scores.buf;
     Py_BEGIN_ALLOW_THREADS
     is_sound = rows_fit(&job.queries, &query_offsets, &query_features, &query_values, num_features) &&
-               rows_fit(&job.classes, &offsets, &features, &weights, num_features) && rows_are_sound(&job.queries) &&
+               rows_are_sound(&job.queries) && classes.num_rows >= 0 &&
+               holds(&offsets, classes.num_rows + 1, sizeof(int64_t)) &&
+               holds(&features, classes.num_entries, sizeof(int32_t)) && holds(&codes, classes.num_entries, 1) &&
+               holds(&scales, classes.num_rows, sizeof(float)) &&
                holds(&biases, job.classes.num_rows, sizeof(float)) && runs_are_sound(&job, &ids, &starts, &places) &&
                per_query > 0 && per_query <= INT32_MAX && job.queries.num_rows <= INT32_MAX &&
                holds(&scores, job.queries.num_rows * per_query, sizeof(float)) &&
@@ -551,7 +560,7 @@ static PyObject *score(PyObject *module, PyObject *args)
         is_sound = job.is_sound;
     }
     Py_END_ALLOW_THREADS
-    return closed(buffers, 11, is_sound, has_memory, job.num_runs);
+    return closed(buffers, 12, is_sound, has_memory, job.num_runs);
 }
 
 static PyMethodDef methods[] = {

@@ -1,6 +1,7 @@
 /* The training points nearest to sparse queries, by an inverted index: for each feature the points that have it.
  *
  *     cosine(q, x) = sum over the features f of q: q_f x_f      q and x scaled to length 1 by the caller
+ *                                                               x_f = scale_f code_xf, a byte
  *
  * A query walks the lists of its features and adds to a float for each point; then the largest are picked, and the
  * floats are zero again. Lists ascend, so this is done for a block of points at a time, whose floats stay in the cache.
@@ -30,6 +31,15 @@ typedef struct {
     int64_t num_rows, num_entries;
 } Rows;
 
+/* A list for each feature: the points that have it, with the scale of the list times a code. */
+typedef struct {
+    const int64_t *offsets;
+    const int32_t *ids;
+    const int8_t *codes;
+    const float *scales;
+    int64_t num_rows, num_entries;
+} Lists;
+
 typedef struct {
     float cosine;
     int32_t point;
@@ -45,7 +55,8 @@ typedef struct {
 } Desk;
 
 typedef struct {
-    Rows queries, lists; /* a list for each feature: the points that have it */
+    Rows queries;
+    Lists lists;
     int64_t num_points, num_nearest;
     float *out_cosines; /* [N, n] */
     int64_t *out_points;
@@ -166,7 +177,7 @@ static void revisit(Desk *desk, const int32_t *points, int64_t count, int64_t fi
 }
 
 /* Adds the part of a list whose points are of the block, from ``place`` on; returns where that ends. */
-static int64_t add_part(float *cosines, const Rows *lists, int64_t place, int64_t end, float weight,
+static int64_t add_part(float *cosines, const Lists *lists, int64_t place, int64_t end, float weight,
                         uint32_t first_point, uint32_t width)
 {
     for (; place + TOGETHER <= end; place += TOGETHER) {
@@ -179,18 +190,18 @@ static int64_t add_part(float *cosines, const Rows *lists, int64_t place, int64_
         if (!are_here)
             break;
         for (int i = 0; i < TOGETHER; i++)
-            cosines[points[i]] += weight * lists->values[place + i];
+            cosines[points[i]] += weight * (float)lists->codes[place + i];
     }
     for (; place < end; place++) {
         uint32_t point = (uint32_t)lists->ids[place] - first_point;
         if (point >= width)
             break;
-        cosines[point] += weight * lists->values[place];
+        cosines[point] += weight * (float)lists->codes[place];
     }
     return place;
 }
 
-static int list_is_sound(const Rows *lists, int64_t feature)
+static int list_is_sound(const Lists *lists, int64_t feature)
 {
     int64_t start = lists->offsets[feature], end = lists->offsets[feature + 1];
     return start >= 0 && start <= end && end <= lists->num_entries;
@@ -204,12 +215,13 @@ typedef struct {
 
 static void walk_block(const Job *job, Desk *desk, const Query *query, int64_t *starts, int64_t first_point)
 {
-    const Rows *lists = &job->lists;
+    const Lists *lists = &job->lists;
     int64_t left = job->num_points - first_point, width = left < BLOCK ? left : BLOCK, walked = 0;
     for (int64_t i = 0; i < query->count; i++) {
         int64_t end = lists->offsets[query->features[i] + 1];
         starts[i] = desk->places[i];
-        desk->places[i] = add_part(desk->cosines, lists, starts[i], end, query->values[i], (uint32_t)first_point,
+        desk->places[i] = add_part(desk->cosines, lists, starts[i], end,
+                                   query->values[i] * lists->scales[query->features[i]], (uint32_t)first_point,
                                    (uint32_t)width);
         walked += desk->places[i] - starts[i];
     }
@@ -224,7 +236,7 @@ static void walk_block(const Job *job, Desk *desk, const Query *query, int64_t *
 /* False where a list is not one of ascending points. */
 static int walk(const Job *job, Desk *desk, int64_t row)
 {
-    const Rows *lists = &job->lists;
+    const Lists *lists = &job->lists;
     int64_t first = job->queries.offsets[row];
     Query query = {job->queries.ids + first, job->queries.values + first, job->queries.offsets[row + 1] - first};
     int64_t *starts = desk->places + query.count;
@@ -283,6 +295,17 @@ static int rows_fit(Rows *rows, const Py_buffer *offsets, const Py_buffer *ids, 
            holds(ids, given.num_entries, sizeof(int32_t)) && holds(values, given.num_entries, sizeof(float));
 }
 
+static int lists_fit(Lists *lists, const Py_buffer *offsets, const Py_buffer *ids, const Py_buffer *codes,
+                     const Py_buffer *scales)
+{
+    Lists given = {offsets->buf, ids->buf, codes->buf, scales->buf, count_of(offsets, sizeof(int64_t)) - 1,
+                   count_of(ids, sizeof(int32_t))};
+    *lists = given;
+    return given.num_rows >= 0 && holds(offsets, given.num_rows + 1, sizeof(int64_t)) &&
+           holds(ids, given.num_entries, sizeof(int32_t)) && holds(codes, given.num_entries, 1) &&
+           holds(scales, given.num_rows, sizeof(float));
+}
+
 static int queries_are_sound(const Rows *queries, int64_t num_features)
 {
     int all = 1;
@@ -294,24 +317,24 @@ static int queries_are_sound(const Rows *queries, int64_t num_features)
 }
 
 PyDoc_STRVAR(nearest_doc,
-             "nearest(query_offsets, query_features, query_values, offsets, points, values, num_points, num_nearest,\n"
-             "        out_cosines, out_points, threads)\n\n"
+             "nearest(query_offsets, query_features, query_values, offsets, points, codes, scales, num_points,\n"
+             "        num_nearest, out_cosines, out_points, threads)\n\n"
              "For each query the num_nearest points with the highest positive sums of products, highest first and\n"
              "among equals the smaller point first; zeros behind them. Lists of points ascend. Returns the number of\n"
              "queries.");
 
 static PyObject *nearest(PyObject *module, PyObject *args)
 {
-    Py_buffer query_offsets, query_features, query_values, offsets, points, values, out_cosines, out_points;
-    Py_buffer *const buffers[] = {&query_offsets, &query_features, &query_values, &offsets,
-                                  &points,        &values,         &out_cosines,  &out_points};
+    Py_buffer query_offsets, query_features, query_values, offsets, points, codes, scales, out_cosines, out_points;
+    Py_buffer *const buffers[] = {&query_offsets, &query_features, &query_values, &offsets,   &points,
+                                  &codes,         &scales,         &out_cosines,  &out_points};
     Py_ssize_t num_points, num_nearest;
     int threads, is_sound, has_memory = 1;
     int64_t num_out;
     Job job = {0};
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*nnw*w*i", &query_offsets, &query_features, &query_values, &offsets,
-                          &points, &values, &num_points, &num_nearest, &out_cosines, &out_points, &threads))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*nnw*w*i", &query_offsets, &query_features, &query_values, &offsets,
+                          &points, &codes, &scales, &num_points, &num_nearest, &out_cosines, &out_points, &threads))
         return NULL;
     job.num_points = num_points;
     job.num_nearest = num_nearest;
@@ -319,7 +342,7 @@ static PyObject *nearest(PyObject *module, PyObject *args)
     job.out_points = out_points.buf;
     Py_BEGIN_ALLOW_THREADS
     is_sound = rows_fit(&job.queries, &query_offsets, &query_features, &query_values) &&
-               rows_fit(&job.lists, &offsets, &points, &values) &&
+               lists_fit(&job.lists, &offsets, &points, &codes, &scales) &&
                queries_are_sound(&job.queries, job.lists.num_rows) && num_points >= 0 && num_points <= INT32_MAX &&
                num_nearest >= 0 && num_nearest <= num_points && job.queries.num_rows <= INT32_MAX;
     num_out = is_sound ? job.queries.num_rows * num_nearest : 0; /* below 2^62 */
@@ -334,7 +357,7 @@ static PyObject *nearest(PyObject *module, PyObject *args)
         is_sound = job.is_sound;
     }
     Py_END_ALLOW_THREADS
-    release(buffers, 8);
+    release(buffers, 9);
     if (!is_sound)
         return refusal();
     return has_memory ? PyLong_FromLongLong(job.queries.num_rows) : PyErr_NoMemory();

@@ -23,6 +23,7 @@ from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever
 from owlmine.index import Index
 from owlmine.mining import hardest
+from owlmine.mining.coded_rows import CodedRows, Table, first_rows
 
 SUGGESTED = 20
 """Places for the classes that one judge suggests."""
@@ -108,7 +109,7 @@ def find_candidates(
         dense_NS, ids_NS = _arrays(*index.search(encoded.vectors_ND, count))
     else:
         chosen = torch.from_numpy(among).to(model.device)
-        scores, places = hardest(encoded.vectors_ND, model.classes.weight[chosen], count)
+        scores, places = hardest(encoded.vectors_ND, model.rows[chosen], count)
         dense_NS, ids_NS = _arrays(scores, chosen[places])
     best_N: Float32 = dense_NS.max(axis=1, initial=-np.inf)
     if suggesters and not (among is None and num_trained is None):
@@ -126,7 +127,7 @@ def _arrays(scores: Tensor, ids: Tensor) -> tuple[Float32, Int64]:
 
 def _best_trained(model: Retriever, vectors_ND: Tensor, index: Index, num_trained: int | None) -> Float32:
     """[N] the best score of all trained classes, by the index unless added classes take its first places."""
-    table_KD = model.classes.weight[:num_trained]
+    table_KD = first_rows(model.rows, num_trained)
     scores_Nk, ids_Nk = index.search(vectors_ND, min(_LOOKED_AT, model.shape.num_classes))
     scores_Nk = scores_Nk.masked_fill((ids_Nk >= len(table_KD)) | (ids_Nk < 0), -torch.inf)
     best_N = scores_Nk.amax(dim=1)
@@ -149,7 +150,7 @@ def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggest
     dense_Nn = np.full(suggested_Nn.shape, -np.inf, np.float32)
     rows_E, places_E = np.nonzero(suggested_Nn >= 0)
     dense_Nn[rows_E, places_E] = _products(
-        candidates.encoded.vectors_ND, model.classes.weight, rows_E, suggested_Nn[rows_E, places_E]
+        candidates.encoded.vectors_ND, model.rows, rows_E, suggested_Nn[rows_E, places_E]
     )
     return Candidates(
         candidates.encoded,
@@ -166,11 +167,14 @@ def _as_places(ids_Nn: Int64) -> Int64:
     return np.pad(ids_Nn, ((0, 0), (0, SUGGESTED - ids_Nn.shape[1])), constant_values=-1)
 
 
-def _products(vectors_ND: Tensor, table_KD: Tensor, rows_E: Int64, ids_E: Int64) -> Float32:
+def _products(vectors_ND: Tensor, table_KD: Table, rows_E: Int64, ids_E: Int64) -> Float32:
     """Inner products [E], each of one query and one class."""
     products_E, size = np.empty(len(rows_E), np.float32), max(_BLOCK_NUMBERS // table_KD.shape[1], 1)
     for start in range(0, len(rows_E), size):
         block = slice(start, start + size)
         rows, ids = (torch.from_numpy(part[block]).to(table_KD.device) for part in (rows_E, ids_E))
-        products_E[block] = (vectors_ND[rows] * table_KD[ids]).sum(dim=1).float().cpu().numpy()
+        if isinstance(table_KD, CodedRows):
+            products_E[block] = table_KD.dots(vectors_ND[rows], ids[:, None])[:, 0].cpu().numpy()
+        else:
+            products_E[block] = (vectors_ND[rows] * table_KD[ids]).sum(dim=1).float().cpu().numpy()
     return products_E

@@ -391,5 +391,4 @@ def train_linear(
         if progress is not None:
             progress(classes.stop, task.pairs.num_classes)
     rows = concatenate(parts)
-    assert rows.values is not None
-    return SparseWeights(rows.offsets, rows.indices, rows.values, np.concatenate(biases), num_features)
+    return SparseWeights.of(rows, np.concatenate(biases), num_features)

@@ -77,11 +77,10 @@ class NameJudge:
     @classmethod
     def over(cls, weights: SparseWeights) -> Self:
         """Raises ValueError if these weights cannot be cosines times rarities."""
-        rows = SparseRows(weights.offsets_K1, weights.features, weights.weights)
-        lists = rows.to_scipy(weights.num_features).tocsc()
+        lists = weights.rows.to_scipy(weights.num_features).tocsc()
         if (lists.data < 0).any() or weights.biases_K.any():
             raise ValueError("names have a negative weight or a bias; wanted weights from 0 to 1 and no biases")
-        points = SparsePoints(lists.indptr.astype(np.int64), lists.indices, lists.data, weights.num_classes)
+        points = SparsePoints.listed(SparseRows(lists.indptr, lists.indices, lists.data), weights.num_classes)
         return cls(weights, points)
 
     @classmethod
@@ -99,9 +98,9 @@ class NameJudge:
     @classmethod
     def from_matrix(cls, weights_KF: csr_matrix) -> Self:
         """From w, with the features of each row in ascending order."""
-        (num_classes, num_features), offsets = weights_KF.shape, weights_KF.indptr.astype(np.int64)
-        none_K = np.zeros(num_classes, np.float32)
-        return cls.over(SparseWeights(offsets, weights_KF.indices, weights_KF.data, none_K, num_features))
+        num_classes, num_features = weights_KF.shape
+        rows = SparseRows(weights_KF.indptr, weights_KF.indices, weights_KF.data)
+        return cls.over(SparseWeights.of(rows, np.zeros(num_classes, np.float32), num_features))
 
     def with_more(self, weights_CF: csr_matrix) -> Self:
         """With a class appended for each row."""
@@ -123,7 +122,7 @@ class NameJudge:
 
     def __bool__(self) -> bool:
         """Whether any name is spelled like any word."""
-        return len(self.weights.weights) > 0
+        return len(self.weights.entries.codes) > 0
 
     def with_classes(self, num_new: int) -> Self:
         return self.with_more(csr_matrix((num_new, self.weights.num_features), dtype=np.float32))

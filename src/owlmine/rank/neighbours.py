@@ -20,8 +20,9 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows, gather_rows
 from owlmine.dense.retriever import ModelShape
 from owlmine.rank.candidates import Candidates, Encoded
+from owlmine.rank.coded_entries import WHOLE, checked_arrays, narrowest, offsets_of
 from owlmine.rank.judge import Training, Variant, check_settings, register
-from owlmine.rank.points import DensePoints, SparsePoints, as_arrays, as_tensors, checked_rows, first_head
+from owlmine.rank.points import DensePoints, SparsePoints, as_tensors, checked_rows, first_head
 
 Points = DensePoints | SparsePoints
 # Exponents applied to cosines before voting.
@@ -153,7 +154,7 @@ class NeighbourJudge:
         return rows_V, ids_V, votes_V.astype(np.float64, copy=False)
 
     def tensors(self) -> dict[str, Tensor]:
-        labels = as_tensors({"label_offsets": self.labels.offsets, "labels": self.labels.indices})
+        labels = as_tensors({"label_counts": narrowest(self.labels.counts), "labels": narrowest(self.labels.indices)})
         return labels | {f"points.{name}": tensor for name, tensor in self.points.tensors().items()}
 
     def settings(self) -> dict[str, Any]:
@@ -164,13 +165,13 @@ class NeighbourJudge:
         check_settings(settings, {"count": int, "power": float, "num_classes": int})
         prefix = "points."
         points = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        labels = as_arrays(
+        labels = checked_arrays(
             {name: tensor for name, tensor in tensors.items() if not name.startswith(prefix)},
-            {"label_offsets": torch.int64, "labels": torch.int32},
+            {"label_counts": WHOLE, "labels": WHOLE},
         )
         judge = cls(
             cls._points_from(points),
-            SparseRows(labels["label_offsets"], labels["labels"], None),
+            SparseRows(offsets_of(labels["label_counts"], len(labels["labels"])), labels["labels"], None),
             settings["count"],
             settings["power"],
             settings["num_classes"],
@@ -230,7 +231,7 @@ class VectorNeighbourJudge(NeighbourJudge):
         vectors_PW = torch.empty(len(training.queries), width, dtype=torch.bfloat16, device=model.device)
         for block in training.blocks("vectors of training points"):
             vectors_PW[block] = first_head(training.encode(block), width).to(torch.bfloat16)
-        return DensePoints(vectors_PW).on(model.device)
+        return DensePoints.of(vectors_PW).on(model.device)
 
     @classmethod
     def _points_from(cls, tensors: Mapping[str, Tensor]) -> Points:
@@ -238,4 +239,4 @@ class VectorNeighbourJudge(NeighbourJudge):
 
     def _widths(self, shape: ModelShape) -> tuple[int, int]:
         assert isinstance(self.points, DensePoints)
-        return self.points.vectors_PW.shape[1], shape.dim // shape.heads if shape.kind == "embedding" else 0
+        return self.points.width, shape.dim // shape.heads if shape.kind == "embedding" else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +21,10 @@ from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.extensions import load_extension
+from owlmine.index import ExactIndex
 from owlmine.mining import hardest
+from owlmine.mining.coded_rows import LARGEST_CODE, LEAST_SCALE, CodedRows
+from owlmine.rank.coded_entries import CodedEntries
 
 
 def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
@@ -96,14 +100,9 @@ def ascends_in_rows(offsets: NDArray[np.int64], indices: NDArray[np.int32]) -> b
     return bool(ascends.all())
 
 
-_SPARSE_DTYPES = {
-    "offsets": torch.int64,
-    "points": torch.int32,
-    "values": torch.float32,
-    "num_points": torch.int64,
-}
-# The only value of a row, after rounding to float32.
-_LONGEST = 1 + 1e-6
+_OWN = {"num_points": torch.int64}
+# The only value of a row, after rounding to a code.
+_LONGEST = 1 + 1e-4
 
 
 def compiled_points() -> ModuleType | None:
@@ -112,46 +111,43 @@ def compiled_points() -> ModuleType | None:
 
 @dataclass(frozen=True, eq=False)
 class SparsePoints:
-    """``points[offsets_F1[f]:offsets_F1[f + 1]]`` have feature f, ascending, with the values at the same places.
+    """A row for each feature: the points that have it, and the values of their unit vectors there."""
 
-    The values are those of the points' unit vectors.
-    """
-
-    offsets_F1: Int64
-    points: NDArray[np.int32]
-    values: Float32
+    lists: CodedEntries
     num_points: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError for inconsistent numbers."""
-        if not 0 <= self.num_points < 2**31:
-            raise ValueError(f"num_points is {self.num_points}; wanted 0 to 2^31 - 1")
-        lists = checked_rows(SparseRows(self.offsets_F1, self.points, self.values), num_features=self.num_points)
+        largest = LARGEST_CODE * float(self.lists.scales_R.max(initial=0))
+        if largest > _LONGEST:
+            raise ValueError(f"a value has size {largest:g}; wanted at most 1, as unit vectors have")
+
+    @classmethod
+    def listed(cls, lists: SparseRows, num_points: int) -> SparsePoints:
+        """With the nearest values that bytes can hold. Raises ValueError for inconsistent numbers."""
+        _check_number(num_points)
+        lists = checked_rows(lists, num_features=num_points)
         if not ascends_in_rows(lists.offsets, lists.indices):
             raise ValueError("the points of a feature must be distinct and ascending")
-        assert lists.values is not None
-        if len(lists.values) and (largest := np.abs([lists.values.min(), lists.values.max()]).max()) > _LONGEST:
-            raise ValueError(f"a value has size {largest:g}; values of unit vectors are at most 1")
-        for name, array in (("offsets_F1", lists.offsets), ("points", lists.indices), ("values", lists.values)):
-            object.__setattr__(self, name, array)
+        return cls(CodedEntries.of(lists), num_points)
 
     @classmethod
     def of(cls, queries: SparseRows, *, num_features: int) -> SparsePoints:
         """An index of the queries of training points, a row each; a row of zeros has no neighbours."""
         rows = unit_rows(queries, num_features=num_features)
         lists = rows.to_scipy(num_features).tocsc()
-        return cls(lists.indptr.astype(np.int64), lists.indices, lists.data, len(rows))
+        return cls.listed(SparseRows(lists.indptr, lists.indices, lists.data), len(rows))
 
     def __len__(self) -> int:
         return self.num_points
 
     @property
     def num_features(self) -> int:
-        return len(self.offsets_F1) - 1
+        return len(self.lists)
 
     def rows(self, numbers: Int64) -> SparseRows:
-        """The unit vectors of some points."""
-        lists = csc_array((self.values, self.points, self.offsets_F1), shape=(self.num_points, self.num_features))
+        """The unit vectors of some points, rounded."""
+        entries = (self.lists.values, self.lists.ids, self.lists.offsets_R1)
+        lists = csc_array(entries, shape=(self.num_points, self.num_features))
         chosen = lists.tocsr()[numbers]
         return SparseRows(chosen.indptr.astype(np.int64), chosen.indices.astype(np.int32), chosen.data)
 
@@ -175,20 +171,21 @@ class SparsePoints:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors for a file; they share memory with the points where possible."""
-        return as_tensors(
-            {
-                "offsets": self.offsets_F1,
-                "points": self.points,
-                "values": self.values,
-                "num_points": np.array(self.num_points, np.int64),
-            }
-        )
+        return as_tensors(self.lists.arrays() | {"num_points": np.array(self.num_points, np.int64)})
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SparsePoints:
         """The inverse of ``tensors()``. Raises ValueError for invalid tensors."""
-        arrays = as_arrays(tensors, _SPARSE_DTYPES)
-        return cls(arrays["offsets"], arrays["points"], arrays["values"], int(arrays["num_points"]))
+        own = as_arrays({name: tensor for name, tensor in tensors.items() if name in _OWN}, _OWN)
+        num_points = int(own["num_points"])
+        _check_number(num_points)
+        others = {name: tensor for name, tensor in tensors.items() if name not in _OWN}
+        return cls(CodedEntries.from_tensors(others, num_columns=num_points), num_points)
+
+
+def _check_number(num_points: int) -> None:
+    if not 0 <= num_points < 2**31:
+        raise ValueError(f"num_points is {num_points}; wanted 0 to 2^31 - 1")
 
 
 def unit_rows(rows: SparseRows, *, num_features: int) -> SparseRows:
@@ -215,9 +212,10 @@ def compiled_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -
         rows.offsets,
         rows.indices,
         rows.values,
-        points.offsets_F1,
-        points.points,
-        points.values,
+        points.lists.offsets_R1,
+        points.lists.ids,
+        points.lists.codes,
+        points.lists.scales_R,
         points.num_points,
         num_nearest,
         cosines_Nn,
@@ -230,13 +228,15 @@ def compiled_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -
 def plain_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -> tuple[Float32, Int64]:
     """``compiled_nearest`` in NumPy."""
     assert rows.values is not None
+    lists = points.lists
     cosines_Nn = np.zeros((len(rows), num_nearest), np.float32)
     points_Nn = np.zeros((len(rows), num_nearest), np.int64)
     for n in range(len(rows)):
         cosines_P = np.zeros(points.num_points, np.float32)
         for entry in range(rows.offsets[n], rows.offsets[n + 1]):
-            own = slice(points.offsets_F1[rows.indices[entry]], points.offsets_F1[rows.indices[entry] + 1])
-            cosines_P[points.points[own]] += rows.values[entry] * points.values[own]
+            feature = rows.indices[entry]
+            own = slice(lists.offsets_R1[feature], lists.offsets_R1[feature + 1])
+            cosines_P[lists.ids[own]] += (rows.values[entry] * lists.scales_R[feature]) * lists.codes[own]
         found = np.flatnonzero(cosines_P > 0)
         best = found[np.argsort(-cosines_P[found], kind="stable")[:num_nearest]]
         cosines_Nn[n, : len(best)], points_Nn[n, : len(best)] = cosines_P[best], best
@@ -245,25 +245,36 @@ def plain_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -> t
 
 @dataclass(frozen=True, eq=False)
 class DensePoints:
-    """Unit vectors of the training points, [P, W].
+    """Unit vectors of the training points.
 
     For an ensemble, those of its first model: all of them find hardly better neighbours and take several times the
     memory.
     """
 
-    vectors_PW: Tensor
+    codes_PW: Tensor
+    """Vectors in the unit below: int8, and on a GPU the same whole numbers in bfloat16, which its kernels multiply."""
+    unit: float
 
-    def __post_init__(self) -> None:
-        if self.vectors_PW.ndim != 2 or not self.vectors_PW.dtype.is_floating_point:
-            given = f"{self.vectors_PW.dtype} of the shape {list(self.vectors_PW.shape)}"
-            raise ValueError(f"vectors of points are {given}; wanted floating-point [P, W]")
+    @classmethod
+    def of(cls, vectors_PW: Tensor) -> DensePoints:
+        """The nearest vectors that bytes in one unit can hold."""
+        bounds = torch.stack(torch.aminmax(vectors_PW)).float() if vectors_PW.numel() else torch.zeros(2)
+        unit = max(float(bounds.abs().max()) / LARGEST_CODE, LEAST_SCALE)
+        codes_PW = torch.empty(vectors_PW.shape, dtype=torch.int8, device=vectors_PW.device)
+        for start in range(0, len(vectors_PW), _BLOCK_ROWS):
+            block = vectors_PW[start : start + _BLOCK_ROWS].float()
+            codes_PW[start : start + _BLOCK_ROWS] = (block / unit).round_().clamp_(-LARGEST_CODE, LARGEST_CODE)
+        return cls(codes_PW, float(np.float32(unit)))
 
     def __len__(self) -> int:
-        return len(self.vectors_PW)
+        return len(self.codes_PW)
+
+    @property
+    def width(self) -> int:
+        return self.codes_PW.shape[1]
 
     def on(self, device: torch.device) -> DensePoints:
-        """Bfloat16 on a GPU; a CPU multiplies float32 faster."""
-        return DensePoints(self.vectors_PW.to(device, torch.float32 if device.type == "cpu" else torch.bfloat16))
+        return DensePoints(self.codes_PW.to(device, torch.int8 if device.type == "cpu" else torch.bfloat16), self.unit)
 
     def nearest(
         self, queries: SparseRows | None, vectors_ND: Tensor | None, count: int
@@ -271,23 +282,31 @@ class DensePoints:
         """Cosines and numbers [N, n] of the nearest points; ``queries`` is for points of another kind."""
         del queries
         assert vectors_ND is not None
-        own_NW = first_head(vectors_ND, self.vectors_PW.shape[1])
-        cosines_Nn, points_Nn = hardest(own_NW, self.vectors_PW, min(count, len(self)))
+        own_NW, count = first_head(vectors_ND, self.width), min(count, len(self))
+        if self.codes_PW.device.type == "cpu":
+            cosines_Nn, points_Nn = self._index.search(own_NW, count)
+        else:
+            cosines_Nn, points_Nn = hardest(own_NW, self.codes_PW, count)
+            cosines_Nn = cosines_Nn.float() * self.unit
         return cosines_Nn.float().cpu().numpy(), points_Nn.cpu().numpy()
 
+    @cached_property
+    def _index(self) -> ExactIndex:
+        return ExactIndex(CodedRows(self.codes_PW, torch.full((len(self),), self.unit)))
+
     def tensors(self) -> dict[str, Tensor]:
-        return {"vectors": self.vectors_PW.to("cpu", torch.bfloat16)}
+        return {"codes": self.codes_PW.to("cpu", torch.int8), "unit": torch.tensor(self.unit)}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> DensePoints:
         """The inverse of ``tensors()``. Raises ValueError for invalid tensors."""
-        check_tensors(tensors, {"vectors": (torch.bfloat16, 2)})
-        vectors_PW = tensors["vectors"]
-        if vectors_PW.numel():
-            least, largest = (float(bound) for bound in torch.aminmax(vectors_PW))
-            if not -1 <= least <= largest <= 1:
-                raise ValueError(f"vectors of points contain {least:g} to {largest:g}; wanted -1 to 1")
-        return cls(vectors_PW)
+        check_tensors(tensors, {"codes": (torch.int8, 2), "unit": (torch.float32, 0)})
+        codes_PW, unit = tensors["codes"], float(tensors["unit"])
+        if not 0 < unit <= _LONGEST / LARGEST_CODE:
+            raise ValueError(f"the unit of vectors of points is {unit:g}; wanted one above 0, at most 1 / 127")
+        if codes_PW.numel() and (least := int(codes_PW.min())) < -LARGEST_CODE:
+            raise ValueError(f"vectors of points contain the code {least}; wanted -127 to 127")
+        return cls(codes_PW, unit)
 
 
 def first_head(vectors_ND: Tensor, width: int) -> Tensor:

@@ -243,7 +243,7 @@ class Predictor:
         tensors = {name: tensor.to(device) for name, tensor in self.dense.tensors().items()}
         dense, index = Retriever.from_tensors(self.dense.shape, tensors), self.index
         if device.type != "cpu" or self.dense.device.type != "cpu":
-            index = ExactIndex(dense.classes.weight)
+            index = ExactIndex(dense.rows)
         return replace(self, dense=dense, ranker=self.ranker.on(device), index=index)
 
     def check_fits(self, store: Store) -> None:

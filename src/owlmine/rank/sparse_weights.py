@@ -1,5 +1,7 @@
 """Sparse linear classifiers, a row of weights and a bias for each class, and their scores.
 
+Weights are bytes with a scale for each class, so that a model in memory is the one that its folder holds.
+
 ``compiled_scores`` works class by class in C; ``plain_scores`` does the same in NumPy without a compiler.
 
 Shapes: K classes, C new ones, E weights in total, N queries, S places of a shortlist, F features.
@@ -21,49 +23,45 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows, gather_rows
 from owlmine.dense.retriever import ModelShape
 from owlmine.extensions import load_extension
+from owlmine.rank.coded_entries import CodedEntries
 from owlmine.rank.points import as_arrays, as_tensors, ascends_in_rows, checked_rows
 
 # Places that are sorted by class at a time: 24 bytes each.
 _BLOCK_PLACES = 1 << 23
-_DTYPES = {
-    "offsets": torch.int64,
-    "features": torch.int32,
-    "weights": torch.float32,
-    "biases": torch.float32,
-    "num_features": torch.int64,
-}
+_OWN = {"biases": torch.float32, "num_features": torch.int64}
 
 
 @dataclass(frozen=True, eq=False)
 class SparseWeights:
-    """A row of weights for each class. Class c has ``weights[offsets_K1[c]:offsets_K1[c + 1]]`` for the features at the
-    same places, ascending.
+    """A row of weights for each class, whose ids are features.
 
     A class without training pairs has no weights and the bias 0: it scores 0 for every query.
     """
 
-    offsets_K1: Int64
-    features: NDArray[np.int32]
-    weights: Float32
+    entries: CodedEntries
     biases_K: Float32
     num_features: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError for inconsistent numbers."""
-        if not 0 <= self.num_features < 2**31:
-            raise ValueError(f"num_features is {self.num_features}; wanted 0 to 2^31 - 1")
-        rows = checked_rows(SparseRows(self.offsets_K1, self.features, self.weights), num_features=self.num_features)
+        biases_K, num_classes = self.biases_K, len(self.entries)
+        if biases_K.shape != (num_classes,) or not np.isfinite(biases_K).all():
+            raise ValueError(
+                f"biases have the shape {biases_K.shape}; wanted a finite number for each of {num_classes}"
+            )
+
+    @classmethod
+    def of(cls, rows: SparseRows, biases_K: NDArray[Any], num_features: int) -> SparseWeights:
+        """The nearest weights that bytes can hold. Raises ValueError for inconsistent numbers."""
+        _check_width(num_features)
+        rows = checked_rows(rows, num_features=num_features)
         if not ascends_in_rows(rows.offsets, rows.indices):
             raise ValueError("the features of a class must be distinct and ascending")
-        biases_K = np.ascontiguousarray(self.biases_K, np.float32)
-        if biases_K.shape != (len(rows),) or not np.isfinite(biases_K).all():
-            raise ValueError(f"biases have the shape {biases_K.shape}; wanted a finite number for each of {len(rows)}")
-        for name, array in zip(
-            ("offsets_K1", "features", "weights", "biases_K"),
-            (rows.offsets, rows.indices, rows.values, biases_K),
-            strict=True,
-        ):
-            object.__setattr__(self, name, array)
+        return cls(CodedEntries.of(rows), np.ascontiguousarray(biases_K, np.float32), num_features)
+
+    @property
+    def rows(self) -> SparseRows:
+        """The weights as numbers, a row for each class."""
+        return self.entries.rows
 
     @property
     def num_classes(self) -> int:
@@ -77,7 +75,7 @@ class SparseWeights:
     @property
     def num_bytes(self) -> int:
         """Memory of the arrays."""
-        return sum(array.nbytes for array in (self.offsets_K1, self.features, self.weights, self.biases_K))
+        return self.entries.num_bytes + self.biases_K.nbytes
 
     def scores(self, queries: SparseRows, ids_NS: NDArray[Any]) -> Float32:
         """[N, S]: <query n, weights of class ids[n, s]> + its bias; 0 where the id is below 0, an empty place."""
@@ -95,28 +93,23 @@ class SparseWeights:
         for start in range(0, len(queries), num_rows):
             block = slice(start, start + num_rows)
             scores_NS[block] = score(
-                queries[block], self._rows, self.biases_K, ids_NS[block], num_features=self.num_features
+                queries[block], self.entries, self.biases_K, ids_NS[block], num_features=self.num_features
             )
         return scores_NS
 
     def with_more(self, weights_CF: csr_matrix) -> SparseWeights:
         """With a new class appended for each row; their biases are 0."""
         new = weights_CF.tocsr().sorted_indices()
-        return SparseWeights(
-            np.concatenate([self.offsets_K1, self.offsets_K1[-1] + new.indptr[1:].astype(np.int64)]),
-            np.concatenate([self.features, new.indices.astype(np.int32)]),
-            np.concatenate([self.weights, new.data.astype(np.float32)]),
-            np.concatenate([self.biases_K, np.zeros(new.shape[0], np.float32)]),
-            self.num_features,
-        )
+        biases_C = np.zeros(new.shape[0], np.float32)
+        more = SparseWeights.of(SparseRows(new.indptr, new.indices, new.data), biases_C, self.num_features)
+        biases_K = np.concatenate([self.biases_K, biases_C])
+        return SparseWeights(self.entries.with_more(more.entries), biases_K, self.num_features)
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors for a file; they share memory with the weights where possible."""
         return as_tensors(
             {
-                "offsets": self.offsets_K1,
-                "features": self.features,
-                "weights": self.weights,
+                **self.entries.arrays(),
                 "biases": self.biases_K,
                 "num_features": np.array(self.num_features, np.int64),
             }
@@ -125,10 +118,11 @@ class SparseWeights:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SparseWeights:
         """The inverse of ``tensors()``. Raises ValueError for invalid tensors."""
-        arrays = as_arrays(tensors, _DTYPES)
-        return cls(
-            arrays["offsets"], arrays["features"], arrays["weights"], arrays["biases"], int(arrays["num_features"])
-        )
+        own = as_arrays({name: tensor for name, tensor in tensors.items() if name in _OWN}, _OWN)
+        num_features = int(own["num_features"])
+        _check_width(num_features)
+        others = {name: tensor for name, tensor in tensors.items() if name not in _OWN}
+        return cls(CodedEntries.from_tensors(others, num_columns=num_features), own["biases"], num_features)
 
     @classmethod
     def of_model(cls, tensors: Mapping[str, Tensor], shape: ModelShape) -> SparseWeights:
@@ -141,24 +135,25 @@ class SparseWeights:
             )
         return weights
 
-    @property
-    def _rows(self) -> SparseRows:
-        return SparseRows(self.offsets_K1, self.features, self.weights)
+
+def _check_width(num_features: int) -> None:
+    if not 0 <= num_features < 2**31:
+        raise ValueError(f"num_features is {num_features}; wanted 0 to 2^31 - 1")
 
 
 def plain_scores(
-    queries: SparseRows, weights: SparseRows, biases_K: Float32, ids_NS: Int64, *, num_features: int
+    queries: SparseRows, weights: CodedEntries, biases_K: Float32, ids_NS: Int64, *, num_features: int
 ) -> Float32:
     """``compiled_scores`` in NumPy."""
     assert queries.values is not None
-    assert weights.values is not None
     scores_NS, query_F = np.zeros(ids_NS.shape, np.float32), np.zeros(num_features, np.float32)
     for n, ids_S in enumerate(ids_NS):
         own = slice(queries.offsets[n], queries.offsets[n + 1])
         np.add.at(query_F, queries.indices[own], queries.values[own])
         places = np.flatnonzero(ids_S >= 0)
-        offsets, positions = gather_rows(weights.offsets, ids_S[places])
-        products = weights.values[positions].astype(np.float64) * query_F[weights.indices[positions]]
+        offsets, positions = gather_rows(weights.offsets_R1, ids_S[places])
+        values = weights.codes[positions] * np.repeat(weights.scales_R[ids_S[places]], np.diff(offsets))
+        products = values.astype(np.float64) * query_F[weights.ids[positions]]
         sums = np.bincount(np.repeat(np.arange(len(places)), np.diff(offsets)), products, minlength=len(places))
         scores_NS[n, places] = biases_K[ids_S[places]] + sums
         query_F[queries.indices[own]] = 0
@@ -166,7 +161,7 @@ def plain_scores(
 
 
 def compiled_scores(
-    queries: SparseRows, weights: SparseRows, biases_K: Float32, ids_NS: Int64, *, num_features: int
+    queries: SparseRows, weights: CodedEntries, biases_K: Float32, ids_NS: Int64, *, num_features: int
 ) -> Float32:
     """[N, S]: <query n, weights of class ids[n, s]> + its bias; 0 where the id is negative."""
     extension = compiled_module()
@@ -185,9 +180,10 @@ def compiled_scores(
         queries.indices,
         queries.values,
         num_features,
-        weights.offsets,
-        weights.indices,
-        weights.values,
+        weights.offsets_R1,
+        weights.ids,
+        weights.codes,
+        weights.scales_R,
         biases_K,
         ids[starts],
         np.append(starts, len(ids)),

@@ -170,8 +170,10 @@ class Fit:
         held_out = ValidationPart(self._data, share=plan.validation, block=plan.validation_block)
         members = self._train_members(plan, stage, held_out)
         history = _history(members, marks_best=plan.model.patience > 0 and len(held_out) > 0)
-        model = members[0].model if len(members) == 1 else join_models([member.model for member in members])
-        del members  # they take as much memory as the joined model
+        models = [member.model for member in members]
+        # Rounded before anything is fitted on it: judges, mix and probabilities belong to the model that is served.
+        model = join_models(models, coded=plan.coded) if plan.coded or len(models) > 1 else models[0]
+        del members, models  # they take as much memory as the joined model
         index = self._index(model, plan)
         ranker = self._fit_ranker(model, index, plan, held_out, mix) if plan.judges.shortlist else Ranker()
         ranker = ranker.on(model.device)
@@ -215,10 +217,10 @@ class Fit:
 
     def _index(self, model: Retriever, plan: Plan) -> Index:
         if not plan.index:
-            return ExactIndex(model.classes.weight)
+            return ExactIndex(model.rows)
         self._around.check("before the index")
         self._say(f"an index of {model.shape.num_classes:,} classes")
-        return ApproximateIndex.build(model.classes.weight, seed=self._plan.model.seed)
+        return ApproximateIndex.build(model.rows, seed=self._plan.model.seed)
 
     def _fit_ranker(
         self,

@@ -68,6 +68,8 @@ class Plan:
     validation_block: int
     index: bool
     """Whether an approximate index finds the best classes."""
+    coded: bool
+    """Whether the rows of the joined model are rounded to bytes."""
     rehearsal: float
     """Share of the training points held out in a first fit, before the model is trained on all points; 0: no
     rehearsal."""
@@ -198,6 +200,8 @@ def resolve(options: TrainOptions, facts: Facts) -> Plan:
         validation=run.validation,
         validation_block=run.validation_block,
         index=facts.has_faiss and suits_index(options, facts),
+        # A single model is compared with the paper's, and a linear one is made of very uneven numbers.
+        coded=best and model.kind == "embedding",
         rehearsal=_rehearsal(options, facts) if best and (judges.shortlist or facts.is_small_table) else 0.0,
     )
     plan.shape(facts)  # raises ValueError for what no model can be
