@@ -21,18 +21,17 @@ def main() -> None:
         scheme = options["negative_sampling_scheme"]
         return XLinearModel.train(job.X_train, job.Y_train.tocsc(), C=tree, negative_sampling_scheme=scheme)
 
+    def scores_of(model: Any, X: Any) -> Any:
+        beam_size, processor = options["beam_size"], options["post_processor"]
+        return model.predict(X, beam_size=beam_size, only_topk=PLACES, post_processor=processor)
+
     def predict(model: Any) -> Iterator[list[int]]:
-        scores = model.predict(
-            job.X_test,
-            beam_size=options["beam_size"],
-            only_topk=PLACES,
-            post_processor=options["post_processor"],
-        )
+        scores = scores_of(model, job.X_test)
         rows = zip(scores.indptr[:-1], scores.indptr[1:], strict=True)
         # Rows come without an order that is promised. Lazily: sorting them is our affair, after the clock has stopped.
         return (scores.indices[a:b][np.argsort(-scores.data[a:b], kind="stable")].tolist() for a, b in rows)
 
-    job.run(train, predict)
+    job.run(train, predict, save=lambda model, folder: model.save(str(folder)), predict_one=scores_of)
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ def test_points_one_by_one() -> None:
     (offsets_P1, features, codes, masses_P), longest = index.by_point
     values = codes * index.lists.scales_R[features]
     numbers = np.arange(len(index))
-    for given, expected in zip((offsets_P1, features, values), vars(index.rows(numbers)).values(), strict=True):
-        assert np.array_equal(given, expected)
+    for found, expected in zip((offsets_P1, features, values), vars(index.rows(numbers)).values(), strict=True):
+        assert np.array_equal(found, expected)
     squares_P = np.add.reduceat(values.astype(np.float64) ** 2, offsets_P1[:-1])
     assert longest == pytest.approx(np.sqrt(squares_P.max()), rel=1e-12)
     is_long_F = np.diff(index.lists.offsets_R1) > len(index) // 32

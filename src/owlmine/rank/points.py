@@ -156,7 +156,7 @@ class SparsePoints:
     @cached_property
     def by_point(self) -> tuple[tuple[NDArray[Any], ...], float]:
         """Offsets, features and codes of the points, one after the other, how long each is without its rare features,
-        and the length of the longest: with them the compiled search leaves out lists. Empty if there are few entries."""
+        and the length of the longest: with them the compiled search leaves out lists. Empty if entries are few."""
         extension = compiled_points()
         if extension is None or len(self.lists.ids) < _FEW_ENTRIES:
             return tuple(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int8, np.uint8)), 0.0
