@@ -8,9 +8,9 @@ own. Evaluates all of them on the test split, and prints one table with what tra
 memory of the process that trains, milliseconds a point, and the size of the model on disk. Results are stored as they
 come (ours in results/accuracy/, those of the tools in results/paper/), and runs are not repeated without --again. Rows
 belong together if the SHA-256 of their matrices is the same. The recipe sees one thing that is not in the matrices:
-class names, if queries are texts. --without-names trains without them, for a second row. With ``--again --device cpu --tools
-omikuji`` times can be compared: one run on one machine. --option is for experiments, whose results are printed and not
-stored.
+class names, if queries are texts. --without-names trains without them, for a second row. With ``--again --device cpu
+--tools omikuji`` times can be compared: one run on one machine. --option is for experiments, whose results are printed
+and not stored.
 """
 
 from __future__ import annotations

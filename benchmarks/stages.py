@@ -122,7 +122,9 @@ def profile(dataset: str, data_root: Path | None, options: TrainOptions) -> dict
 
 def table() -> str:
     """All stored profiles: a row for each stage, a column for each run."""
-    stored = read(STORED) or {}
+    stored = read(STORED)
+    if not stored:
+        return "Not measured yet."
     names = [*dict.fromkeys(name for name, _, _ in STAGES), REST, "total"]
     rows = [
         (name, *(f"{run['seconds'][name]:.0f}" if name in run["seconds"] else "–" for run in stored.values()))
