@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,9 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlmine.data.rows import SparseRows, concatenate
+from owlmine.rank import points as rank_points
 from owlmine.rank.points import SparsePoints, compiled_nearest, unit_rows
 
 from .small_tasks import needs_build
+
+
+@pytest.fixture(autouse=True, scope="module")
+def rows_of_few_points() -> Iterator[None]:
+    """So many points as it takes would take too long."""
+    with mock.patch.object(rank_points, "_FEW_POINTS", 1_000):
+        yield
 
 
 def uneven_rows(generator: np.random.Generator, *, num_rows: int, num_features: int) -> SparseRows:

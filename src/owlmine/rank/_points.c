@@ -457,6 +457,7 @@ static void take_turns(const Job *job, Desk *desk, const Query *query)
 {
     double rest = 0;
     desk->num_short = query->count;
+    desk->rounding = 0;
     for (int64_t i = 0; i < query->count; i++) {
         double value = query->values[i], length = (double)list_length(&job->lists, query->features[i]);
         int may_be_left_out = job->rows.offsets != NULL && is_long(job, query->features[i]);
@@ -466,13 +467,15 @@ static void take_turns(const Job *job, Desk *desk, const Query *query)
         desk->is_left_out[i] = 0;
         desk->weights[query->features[i]] = query->values[i] * job->lists.scales[query->features[i]];
     }
+    desk->num_walked = query->count;
+    if (desk->num_short == query->count)
+        return;
     qsort(desk->turns, (size_t)query->count, sizeof(Turn), is_dearer);
     for (int64_t turn = query->count - 1; turn >= 0; turn--) {
         double value = query->values[desk->turns[turn].entry];
         rest += value * value;
         desk->turns[turn].rest = (float)sqrt(rest);
     }
-    desk->num_walked = query->count;
     desk->rounding = (float)((query->count + 8) * (double)FLT_EPSILON * job->longest * sqrt(rest));
 }
 

@@ -103,8 +103,8 @@ def ascends_in_rows(offsets: NDArray[np.int64], indices: NDArray[np.int32]) -> b
 _OWN = {"num_points": torch.int64}
 # The only value of a row, after rounding to a code.
 _LONGEST = 1 + 1e-4
-# Among fewer entries a search takes no time.
-_FEW_ENTRIES = 1 << 14
+# Among fewer points, computing the first and the close ones costs more than lists left out save.
+_FEW_POINTS = 1 << 18
 
 
 def compiled_points() -> ModuleType | None:
@@ -156,9 +156,9 @@ class SparsePoints:
     @cached_property
     def by_point(self) -> tuple[tuple[NDArray[Any], ...], float]:
         """Offsets, features and codes of the points, one after the other, how long each is without its rare features,
-        and the length of the longest: with them the compiled search leaves out lists. Empty if entries are few."""
+        and the length of the longest: with them the compiled search leaves out lists. Empty if points are few."""
         extension = compiled_points()
-        if extension is None or len(self.lists.ids) < _FEW_ENTRIES:
+        if extension is None or self.num_points < _FEW_POINTS:
             return tuple(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int8, np.uint8)), 0.0
         lists, num_entries = self.lists, len(self.lists.ids)
         offsets_P1, masses_P = np.empty(self.num_points + 1, np.int64), np.zeros(self.num_points, np.uint8)
