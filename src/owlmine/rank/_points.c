@@ -39,7 +39,6 @@
 #define LEFT_OUT 0.95f     /* what lists left out may add, relative to the bound: the more, the more rows to compute */
 #define LONG_SHARE 32      /* long lists have more than one point in so many */
 #define FEW_ENTRIES 4096   /* where all lists of a query have no more, leaving some out gains nothing */
-#define FETCHED 64         /* entries of a list that are fetched for the next block: its own turn comes too late */
 #define MOST_MASS 255
 #define LIGHTEST 1e-20 /* of q_f^2, for the cost of a list */
 #define AFTER_ALL 1e30 /* more than any cost */
@@ -387,10 +386,6 @@ static int64_t add_parts(const Job *job, Desk *desk, const Query *query, int64_t
         desk->places[i] = add_part(desk->cosines, &job->lists, desk->places[i], end,
                                    desk->weights[query->features[i]], (uint32_t)first_point, (uint32_t)width);
         walked += desk->places[i] - desk->starts[i];
-        for (int64_t e = desk->places[i]; e < desk->places[i] + FETCHED; e += LINE) {
-            PREFETCH(job->lists.ids + e);
-            PREFETCH(job->lists.codes + e);
-        }
     }
     return walked;
 }
