@@ -4,12 +4,13 @@
                                           [--again] [--without-names] [--work FOLDER] [--option name=value]
 
 Runs ``owlmine train`` with its defaults, once for each seed, and the tools of --tools, each in an environment of its
-own. Evaluates all of them on the test split and prints one table. Results are stored as they come (ours in
-results/accuracy/, those of the tools in results/paper/), and runs are not repeated without --again. Rows belong
-together if the SHA-256 of their matrices is the same. The recipe sees one thing that is not in the matrices: class
-names, if queries are texts. --without-names trains without them, for a second row. With ``--again --device cpu --tools
-omikuji`` times can be compared: one run on one machine. --option is for experiments, whose results are printed and not
-stored.
+own. Evaluates all of them on the test split, and prints one table with what training and answers cost: seconds, peak
+memory of the process that trains, milliseconds a point, and the size of the model on disk. Results are stored as they
+come (ours in results/accuracy/, those of the tools in results/paper/), and runs are not repeated without --again. Rows
+belong together if the SHA-256 of their matrices is the same. The recipe sees one thing that is not in the matrices:
+class names, if queries are texts. --without-names trains without them, for a second row. With ``--again --device cpu
+--tools omikuji`` times can be compared: one run on one machine. --option is for experiments, whose results are printed
+and not stored.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import statistics
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,9 @@ from matrices import checksums, export
 from peers import all_peers, run_peer
 from results import Result, read, read_all, source_changed
 from tables import markdown, tool_title
+from worker import peak_rss_mib
 
+from owlmine import load
 from owlmine.data.store import Store
 from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
@@ -53,11 +58,14 @@ DEPTH = 5
 
 
 def run_recipe(dataset: Dataset, store: Store, options: TrainOptions, sums: dict[str, str]) -> Result:
-    """Trains, predicts and judges; times are those of ``owlmine train``, with loading, validation and saving."""
+    """Trains in a process of its own, predicts and judges; times are those of ``owlmine train``, with loading,
+    validation and saving."""
     with tempfile.TemporaryDirectory() as folder, Contention() as contention:
+        out = Path(folder) / "model"
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            costs = process.submit(trained_in, store.path, out, options, dataset.name).result()
+        model = load(out, device=choose_device(options.run.device))
         began = time.perf_counter()
-        model = train(store, Path(folder) / "model", options, data_name=dataset.name)
-        trained = time.perf_counter()
         ids, probabilities = predicted(model, store)
         ended = time.perf_counter()
     return {
@@ -70,12 +78,21 @@ def run_recipe(dataset: Dataset, store: Store, options: TrainOptions, sums: dict
         "validation": dict(model.record.figures),
         "calibration_error": None if probabilities is None else calibration_error(ids, probabilities, store),
         "mix": model.ranker.mix.to_dict(),
-        "train_seconds": trained - began,
-        "predict_ms_per_point": 1000 * (ended - trained) / len(ids),
+        **costs,
+        "predict_ms_per_point": 1000 * (ended - began) / len(ids),
         "machine": machine(),
         "source_changed": source_changed(),
         **contention.record,
     }
+
+
+def trained_in(data: Path, out: Path, options: TrainOptions, name: str) -> dict[str, float]:
+    """Runs in a process that does nothing else."""
+    began = time.perf_counter()
+    train(Store.open(data), out, options, data_name=name)
+    seconds = time.perf_counter() - began
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    return {"train_seconds": seconds, "train_peak_rss_mib": peak_rss_mib(), "model_mib": size / 2**20}
 
 
 def predicted(predictor: Predictor, store: Store) -> tuple[np.ndarray, np.ndarray | None]:
@@ -124,7 +141,7 @@ def ours(
 
 def table(ours: list[list[Result]], peers: list[Result]) -> str:
     """``ours``: results of all seeds, for each row."""
-    head = ("", *FIGURES, "calibration error", "train s", "predict ms/point", "device")
+    head = ("", *FIGURES, "calibration error", "train s", "train GiB", "model MiB", "predict ms/point", "device")
     rows = [_own_row(results) for results in ours]
     rows += [
         (
@@ -132,6 +149,7 @@ def table(ours: list[list[Result]], peers: list[Result]) -> str:
             *(f"{peer['figures'][name]:.2f}" for name in FIGURES),
             "–",
             f"{peer['train_seconds']:.0f}" + _mark([peer]),
+            *_sizes([peer]),
             f"{peer['predict_ms_per_point']:.2g}",
             f"CPU, {peer['machine']['cores']} cores",
         )
@@ -149,9 +167,17 @@ def _own_row(results: list[Result]) -> tuple[str, ...]:
         *(_mean([result["figures"][name] for result in results]) for name in FIGURES),
         _mean([r["calibration_error"] for r in results if r["calibration_error"] is not None]),
         f"{seconds:.0f}" + _mark(results),
+        *_sizes(results),
         f"{statistics.mean(result['predict_ms_per_point'] for result in results):.2g}",
         device,
     )
+
+
+def _sizes(results: list[Result]) -> tuple[str, str]:
+    """The most memory of training in GiB, and the size of the model; runs from before they were measured lack them."""
+    memory = [result["train_peak_rss_mib"] / 1024 for result in results if "train_peak_rss_mib" in result]
+    sizes = [result["model_mib"] for result in results if "model_mib" in result]
+    return f"{max(memory):.1f}" if memory else "–", f"{statistics.mean(sizes):,.0f}" if sizes else "–"
 
 
 def _mean(values: list[float]) -> str:

@@ -1,11 +1,13 @@
 """The time of single queries from Python, and of a batch.
 
     python benchmarks/latency.py MODEL DATA [--queries 500] [--threads 2] [--exact]
+                                 [--tools pecos,omikuji --dataset NAME [--data-root FOLDER] [--work FOLDER]]
 
 DATA: a store, or a table of texts such as test.jsonl. Answers single queries one after the other, with everything: text
 to features (for tables), encoder, search, judges, probabilities. Prints the 50th and 95th percentile in milliseconds,
-the time per query of the same queries as one batch, and where the time of a single query goes. The same figures go to
-benchmarks/results/latency.json, by the name of the data, with the machine and the commit.
+the time per query of the same queries as one batch, and where the time of a single query goes. --tools trains other
+tools on the same dataset, each in an environment of its own, and times their single queries in the same way. Figures
+go to benchmarks/results/latency.json, by the name of the data, with the machine and the commit.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +25,11 @@ from typing import Any
 import numpy as np
 import torch
 from machine import RESULTS, machine, save_result
+
+sys.path.append(str(Path(__file__).parent / "paper"))
+from dataset import DATASETS, Dataset, work_folder
+from matrices import export
+from peers import all_peers, run_peer
 
 import owlmine
 from owlmine.data.rows import SparseRows, concatenate
@@ -76,6 +85,24 @@ def parts_of(model: owlmine.Model, queries: list[Any], answer: Callable[[Any], A
     return {name: round(float(np.median(times)), 3) for name, times in stages.items() if times}
 
 
+def of_tools(tools: list[str], dataset: str, data_root: Path | None, work: Path | None) -> dict[str, Any]:
+    """Single queries of other tools in milliseconds, and their milliseconds a point in a batch."""
+    store, work = Dataset.named(dataset).open(data_root), work_folder(work)
+    folder = work / "matrices" / dataset
+    matrices = folder, export(store, folder)
+    figures = {}
+    for tool in tools:
+        with tempfile.TemporaryDirectory() as results:  # accuracy.py stores what they answer
+            peer = run_peer(all_peers()[tool], dataset, store, matrices, work, again=True, results=Path(results))
+        assert peer is not None
+        figures[tool] = {
+            **{f"{name}_ms": round(ms, 3) for name, ms in peer["single_ms"].items()},
+            "batch_ms_per_query": round(peer["predict_ms_per_point"], 4),
+            "busy": peer["busy"],
+        }
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
@@ -83,7 +110,16 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--exact", action="store_true", help="without the index that the model may have")
+    parser.add_argument("--tools", default="", help="tools to train and time, separated by commas")
+    parser.add_argument("--dataset", choices=DATASETS, help="what the tools learn from")
+    parser.add_argument("--data-root", type=Path, help="folder with one subfolder per dataset")
+    parser.add_argument("--work", type=Path, help="for environments and matrices of the tools; default: the cache")
     arguments = parser.parse_args()
+    tools = [tool for tool in arguments.tools.split(",") if tool]
+    if tools and not arguments.dataset:
+        parser.error("--tools needs --dataset NAME, to train them")
+    if unknown := [tool for tool in tools if tool not in all_peers()]:
+        parser.error(f"--tools has {unknown[0]!r}; wanted some of {', '.join(all_peers())}")
     torch.set_num_threads(arguments.threads)
     model = owlmine.load(arguments.model, exact=arguments.exact)
     queries = queries_of(model, arguments.data, arguments.queries + WARM_UP)
@@ -106,6 +142,8 @@ def main() -> None:
         "batch_ms_per_query": round(batch / len(queries), 4),
         "stages_ms": parts_of(model, queries, answer),
     }
+    if tools:
+        figures["tools"] = of_tools(tools, arguments.dataset, arguments.data_root, arguments.work)
     print(json.dumps(figures, indent=1))
     stored = RESULTS / "latency.json"
     results = json.loads(stored.read_text()) if stored.exists() else {}

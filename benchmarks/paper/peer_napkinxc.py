@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 from napkinxc.models import PLT
@@ -18,7 +19,15 @@ def main() -> None:
         model.fit(job.X_train, job.Y_train)
         return model
 
-    job.run(train, lambda model: model.predict(job.X_test, top_k=PLACES))
+    def save(model: Any, copy: Path) -> None:
+        shutil.copytree(folder, copy / "model")  # it trains into a folder
+
+    job.run(
+        train,
+        lambda model: model.predict(job.X_test, top_k=PLACES),
+        save=save,
+        predict_one=lambda model, row: model.predict(row, top_k=PLACES),
+    )
     shutil.rmtree(folder)
 
 

@@ -26,13 +26,18 @@ def main() -> None:
 
     def predict(model: Any) -> list[list[int]]:
         X = job.X_test
-        lists = []
-        for start, stop in zip(X.indptr[:-1], X.indptr[1:], strict=True):
-            pairs = list(zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True))
-            lists.append([label for label, _ in model.predict(pairs, top_k=PLACES)])
-        return lists
+        return [answer(model, X, start, stop) for start, stop in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
 
-    job.run(train, predict)
+    def answer(model: Any, X: Any, start: int, stop: int) -> list[int]:
+        pairs = list(zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True))
+        return [label for label, _ in model.predict(pairs, top_k=PLACES)]
+
+    job.run(
+        train,
+        predict,
+        save=lambda model, folder: model.save(str(folder / "model")),
+        predict_one=lambda model, row: answer(model, row, 0, row.nnz),
+    )
     text.unlink()
 
 

@@ -21,18 +21,23 @@ def main() -> None:
         scheme = options["negative_sampling_scheme"]
         return XLinearModel.train(job.X_train, job.Y_train.tocsc(), C=tree, negative_sampling_scheme=scheme)
 
+    def scores_of(model: Any, X: Any, **threads: int) -> Any:
+        beam_size, processor = options["beam_size"], options["post_processor"]
+        return model.predict(X, beam_size=beam_size, only_topk=PLACES, post_processor=processor, **threads)
+
     def predict(model: Any) -> Iterator[list[int]]:
-        scores = model.predict(
-            job.X_test,
-            beam_size=options["beam_size"],
-            only_topk=PLACES,
-            post_processor=options["post_processor"],
-        )
+        scores = scores_of(model, job.X_test)
         rows = zip(scores.indptr[:-1], scores.indptr[1:], strict=True)
         # Rows come without an order that is promised. Lazily: sorting them is our affair, after the clock has stopped.
         return (scores.indices[a:b][np.argsort(-scores.data[a:b], kind="stable")].tolist() for a, b in rows)
 
-    job.run(train, predict)
+    job.run(
+        train,
+        predict,
+        save=lambda model, folder: model.save(str(folder)),
+        # More threads would only slow down a single query.
+        predict_one=lambda model, row: scores_of(model, row, threads=1),
+    )
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ A worker runs in its peer's own environment, which has NumPy, SciPy and the peer
     ENVIRONMENT/bin/python peer_NAME.py MATRICES OUT OPTIONS
 
 MATRICES is a folder of ``matrices.py``; OPTIONS is a JSON object. OUT gets ``predictions.npy``, the class ids of the
-best answers to each test point [N, PLACES], -1 for an empty place, and ``times.json``.
+best answers to each test point [N, PLACES], -1 for an empty place, and ``times.json``: seconds, memory, the size of the
+model on disk, and milliseconds of single queries.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -22,6 +24,8 @@ import numpy as np
 from scipy.sparse import csr_matrix, load_npz
 
 PLACES = 5
+# Test points that are answered one by one, after some that are not counted.
+_SINGLES, _WARM_UP = 300, 20
 Lists = Iterable[Iterable[int]]
 
 
@@ -36,11 +40,20 @@ class Job:
         self.X_test = _matrix(folder, "X.test")
         self._packages = ("numpy", "scipy", *packages)
 
-    def run(self, train: Callable[[], Any], predict: Callable[[Any], Lists]) -> None:
-        """``predict`` takes what ``train`` gave, and gives the best class ids of each test point, best first."""
+    def run(
+        self,
+        train: Callable[[], Any],
+        predict: Callable[[Any], Lists],
+        *,
+        save: Callable[[Any, Path], None] | None = None,
+        predict_one: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        """``predict`` takes what ``train`` gave, and gives the best class ids of each test point, best first; ``save``
+        writes it into a folder; ``predict_one`` answers one row of a matrix."""
         began, cpu_began = time.perf_counter(), time.process_time()
         model = train()
         trained, cpu_trained = time.perf_counter(), time.process_time()
+        train_rss = peak_rss_mib()
         lists = predict(model)
         predicted, cpu_predicted = time.perf_counter(), time.process_time()
         np.save(self.out / "predictions.npy", ranked_ids(lists, self.X_test.shape[0]))
@@ -49,10 +62,35 @@ class Job:
             "train_cpu_seconds": cpu_trained - cpu_began,
             "predict_seconds": predicted - trained,
             "predict_cpu_seconds": cpu_predicted - cpu_trained,
+            "train_peak_rss_mib": train_rss,
             "peak_rss_mib": peak_rss_mib(),
             "packages": {"python": sys.version.split()[0], **{name: version(name) for name in self._packages}},
         }
+        if predict_one is not None:
+            record["single_ms"] = self._singles(lambda row: predict_one(model, row))
+        if save is not None:
+            record["model_mib"] = self._size(lambda folder: save(model, folder))
         (self.out / "times.json").write_text(json.dumps(record, indent=1) + "\n")
+
+    def _singles(self, answer: Callable[[Any], Any]) -> dict[str, float]:
+        """The 50th and the 95th percentile of milliseconds."""
+        rows = np.sort(np.random.default_rng(0).permutation(self.X_test.shape[0])[: _SINGLES + _WARM_UP])
+        queries, times = [self.X_test[row : row + 1] for row in rows], []
+        for query in queries:
+            began = time.perf_counter()
+            answer(query)
+            times.append(1000 * (time.perf_counter() - began))
+        counted = times[_WARM_UP:] or times
+        return {f"p{part}": float(np.percentile(counted, part)) for part in (50, 95)}
+
+    def _size(self, save: Callable[[Path], None]) -> float:
+        """MiB of the model on disk."""
+        folder = self.out / "saved"
+        folder.mkdir()
+        save(folder)
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        shutil.rmtree(folder)
+        return size / 2**20
 
 
 def ranked_ids(lists: Lists, num_rows: int) -> np.ndarray[Any, Any]:

@@ -3,7 +3,8 @@
     python benchmarks/paper/write_docs.py
 
 A block begins with ``<!-- results: NAME -->`` or ``<!-- plan: NAME -->`` and ends with ``<!-- end -->``. Results are
-table1, table2, ratios, table3, moved, best, summary and the questions; of the plan there are sizes, pools and losses.
+table1, table2, ratios, table3, moved, best, summary, costs, latency, stages and the questions; of the plan there are
+sizes, pools and losses.
 """
 
 from __future__ import annotations
@@ -14,16 +15,23 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import costs
 import moved
 import pictures
 import plans
+import stages
 import table2
 import tables
 from best import best_table, draw_summary, summary_table
 from questions import QUESTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "training.md", ROOT / "docs" / "research" / "study.md")
+DOCUMENTS = (
+    ROOT / "README.md",
+    ROOT / "docs" / "training.md",
+    ROOT / "docs" / "research" / "study.md",
+    ROOT / "docs" / "research" / "cpu.md",
+)
 _BLOCK = re.compile(r"(<!-- ((?:results|plan): [\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -34,6 +42,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "results: moved": moved.table,
     "results: best": best_table,
     "results: summary": summary_table,
+    "results: costs": costs.costs_table,
+    "results: latency": costs.latency_table,
+    "results: stages": stages.table,
     **{f"results: {name}": partial(pictures.table, question) for name, question in QUESTIONS.items()},
     "plan: sizes": plans.sizes,
     "plan: pools": plans.pools,

@@ -103,6 +103,8 @@ def ascends_in_rows(offsets: NDArray[np.int64], indices: NDArray[np.int32]) -> b
 _OWN = {"num_points": torch.int64}
 # The only value of a row, after rounding to a code.
 _LONGEST = 1 + 1e-4
+# Among fewer points, computing the first and the close ones costs more than lists left out save.
+_FEW_POINTS = 1 << 18
 
 
 def compiled_points() -> ModuleType | None:
@@ -150,6 +152,23 @@ class SparsePoints:
         lists = csc_array(entries, shape=(self.num_points, self.num_features))
         chosen = lists.tocsr()[numbers]
         return SparseRows(chosen.indptr.astype(np.int64), chosen.indices.astype(np.int32), chosen.data)
+
+    @cached_property
+    def by_point(self) -> tuple[tuple[NDArray[Any], ...], float]:
+        """Offsets, features and codes of the points, one after the other, how long each is without its rare features,
+        and the length of the longest: with them the compiled search leaves out lists. Empty if points are few."""
+        extension = compiled_points()
+        if extension is None or self.num_points < _FEW_POINTS:
+            return tuple(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int8, np.uint8)), 0.0
+        lists, num_entries = self.lists, len(self.lists.ids)
+        offsets_P1, masses_P = np.empty(self.num_points + 1, np.int64), np.zeros(self.num_points, np.uint8)
+        rows = offsets_P1, np.empty(num_entries, np.int32), np.empty(num_entries, np.int8), masses_P
+        entries = lists.offsets_R1, lists.ids, lists.codes, lists.scales_R
+        return rows, extension.fill_rows(*entries, self.num_points, *rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles hold the lists alone."""
+        return SparsePoints, (self.lists, self.num_points)
 
     def nearest(self, queries: SparseRows, vectors_ND: Tensor | None, count: int) -> tuple[Float32, Int64]:
         """Cosines and numbers [N, n] of the nearest points, n = min(count, P): highest first, ties by the smaller
@@ -206,6 +225,7 @@ def compiled_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -
     """The same in C on all threads; ``rows`` of length 1."""
     extension = compiled_points()
     assert extension is not None
+    by_point, longest = points.by_point
     cosines_Nn = np.zeros((len(rows), num_nearest), np.float32)
     points_Nn = np.zeros((len(rows), num_nearest), np.int64)
     extension.nearest(
@@ -221,6 +241,8 @@ def compiled_nearest(points: SparsePoints, rows: SparseRows, num_nearest: int) -
         cosines_Nn,
         points_Nn,
         torch.get_num_threads(),
+        *by_point,
+        longest,
     )
     return cosines_Nn, points_Nn
 
