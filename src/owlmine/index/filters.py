@@ -159,10 +159,10 @@ class Filter:
 
     def sizes(self, num_queries: int) -> tuple[Int64, Int64, Int64]:
         """Bounds [N] for each query: at most so many allowed classes, and so many forbidden; and the size of the
-        smallest set that lists allowed classes, or the number of classes."""
+        smallest set that lists allowed classes, or more than there are classes."""
         sizes_RN, lists_allowed_RN = self._sizes(np.arange(num_queries))
         forbidden_N = np.minimum((self.num_classes - sizes_RN).sum(axis=0), self.num_classes)
-        return sizes_RN.min(axis=0), forbidden_N, np.where(lists_allowed_RN, sizes_RN, self.num_classes).min(axis=0)
+        return sizes_RN.min(axis=0), forbidden_N, np.where(lists_allowed_RN, sizes_RN, self.num_classes + 1).min(axis=0)
 
     def _sizes(self, rows_N: Int64) -> tuple[Int64, Bools]:
         """[R, N] by rule: the sizes of sets, and whether they list what is allowed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +84,10 @@ class ClassFinder:
 
     def __len__(self) -> int:
         return len(self._words)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles make their own dictionaries."""
+        return ClassFinder, (self._words,)
 
     def knows(self, word: str) -> bool:
         return word in self._by_key or word in self._by_name
