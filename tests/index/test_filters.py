@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from owlmine.index import ApproximateIndex, ExactIndex, Filter, Index, filters, search
-from owlmine.index.approximate import faiss_module
+from owlmine.index.approximate import KINDS, faiss_module
 from owlmine.index.exact import searched_among
 
 from .clusters import clustered
@@ -165,9 +165,9 @@ def queries_ND() -> Tensor:
     return clustered(20, DIM, 2)
 
 
-@pytest.fixture(scope="module")
-def index(table_KD: Tensor) -> Index:
-    return ApproximateIndex.build(table_KD)
+@pytest.fixture(scope="module", params=list(KINDS))
+def index(request: pytest.FixtureRequest, table_KD: Tensor) -> Index:
+    return ApproximateIndex.build(table_KD, kind=request.param)
 
 
 def recall(found: Tensor, wanted: Tensor) -> float:
