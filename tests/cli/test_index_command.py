@@ -12,6 +12,7 @@ import owlmine
 from owlmine.errors import DataError, OwlmineError
 from owlmine.folder.model_folder import verify_model
 from owlmine.index import ApproximateIndex, ExactIndex
+from owlmine.index.approximate import DEFAULT_KIND, KINDS
 
 from ..sealed import seal
 from ..small_models import run, write_jsonl
@@ -52,21 +53,41 @@ def queries(tmp_path: Path) -> Path:
     return write_jsonl(tmp_path / "queries.jsonl", rows)
 
 
-def test_it_is_saved_measured_and_used(model: Path, queries: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_saved_measured_and_used(model: Path, queries: Path, kind: str) -> None:
     before = run("predict", model, queries, "-k", "3").stdout
-    done = run("index", model, queries, "--json")
+    done = run("index", model, queries, "--json", *(() if kind == DEFAULT_KIND else ("--kind", kind)))
     assert done.exit_code == 0, done.output
     figures = json.loads(done.stdout)
     assert figures["queries"] == 50
     assert 50 < figures["recall_of_list"] <= 100
     assert json.loads((model / "config.json").read_text())["index"]["figures"]["listed"] == figures["listed"]
-    assert isinstance(owlmine.load(model).index, ApproximateIndex)
+    index = owlmine.load(model).index
+    assert isinstance(index, ApproximateIndex)
+    assert index.kind == kind == figures["kind"] == json.loads((model / "config.json").read_text())["index"]["kind"]
     assert isinstance(owlmine.load(model, exact=True).index, ExactIndex)
     assert run("predict", model, queries, "-k", "3", "--exact").stdout == before
     answered = [json.loads(line) for line in run("predict", model, queries, "-k", "3").stdout.splitlines()]
     assert [len(answer["classes"]) for answer in answered] == [3] * 50
     assert not verify_model(model)
     assert run("evaluate", model, queries).exit_code == run("evaluate", model, queries, "--exact").exit_code == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_added_classes_join_the_index(model: Path, kind: str, tmp_path: Path) -> None:
+    assert run("index", model, "--kind", kind).exit_code == 0
+    texts, labels = ["a1 b2 c3 e9", _text(1)], [["a new class"], ["another one"]]
+    owlmine.load(model).add_classes(texts, labels).save(tmp_path / "larger")
+    larger = owlmine.load(tmp_path / "larger")
+    assert isinstance(larger.index, ApproximateIndex)
+    assert (larger.index.kind, larger.index.num_classes) == (kind, NUM_CLASSES + 2)
+    vectors_CD = larger.dense.classes.weight[NUM_CLASSES:]
+    assert larger.index.search(vectors_CD, 1)[1][:, 0].tolist() == [NUM_CLASSES, NUM_CLASSES + 1]
+
+
+def test_there_are_two_kinds(model: Path) -> None:
+    with pytest.raises(OwlmineError, match="--kind is 'flat'; wanted ivf or hnsw"):
+        raise run("index", model, "--kind", "flat").exception or AssertionError
 
 
 def test_without_queries_it_is_measured_with_training_points(model: Path) -> None:
@@ -102,8 +123,9 @@ def test_few_classes_need_no_index(queries: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "missing", "of another model", "of another faiss"])
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_harmed_index_is_refused_and_exact_search_offered(model: Path, harm: str, *, sealed: bool) -> None:
-    assert run("index", model).exit_code == 0
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_harmed_index_is_refused_and_exact_search_offered(model: Path, harm: str, kind: str, *, sealed: bool) -> None:
+    assert run("index", model, "--kind", kind).exit_code == 0
     file, config = model / "index.faiss", model / "config.json"
     code = file.read_bytes()
     if harm == "cut":
@@ -114,7 +136,7 @@ def test_a_harmed_index_is_refused_and_exact_search_offered(model: Path, harm: s
         file.unlink()
     elif harm == "of another model":
         wider = _fitted(1).add_classes([_text(1)], [["new class"]])
-        file.write_bytes(ApproximateIndex.build(wider.dense.classes.weight).to_bytes().tobytes())
+        file.write_bytes(ApproximateIndex.build(wider.dense.classes.weight, kind=kind).to_bytes().tobytes())
     else:
         record = json.loads(config.read_text())
         record["index"]["faiss"] = "1.0.0"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import owlmine
 from owlmine.data import convert
 from owlmine.errors import OwlmineError
 from owlmine.run import train
@@ -111,6 +112,31 @@ def test_chosen_classes(tmp_path: Path) -> None:
     assert rows[1]["classes"][2]["key"] == "c-river"
 
 
+def test_files_of_classes_for_all_queries_and_fields_for_each(tmp_path: Path) -> None:
+    rows = [{"text": "the river"}, {"text": "the river", "forbidden": ["c-castle"]}]
+    queries = write_jsonl(tmp_path / "q.jsonl", rows)
+    allowed, forbidden = tmp_path / "allowed.txt", tmp_path / "forbidden.txt"
+    allowed.write_text("c-castle\nc-pepper\nRiver\n")
+    forbidden.write_text("c-river\n")
+
+    def found(*options: object) -> list[list[str]]:
+        done = run("predict", text_model(), queries, *options)
+        assert done.exit_code == 0, done.exception
+        return [[one["key"] for one in json.loads(line)["classes"]] for line in done.stdout.splitlines()]
+
+    both = found("--allowed", allowed)
+    assert both[0][0] == "c-river"
+    assert [set(row) for row in both] == [{"c-river", "c-castle", "c-pepper"}, {"c-river", "c-pepper"}]
+    assert [set(row) for row in found("--allowed", allowed, "--forbidden", forbidden)] == [
+        {"c-castle", "c-pepper"},
+        {"c-pepper"},
+    ]
+    left = found("--forbidden", forbidden, "--k", "11")
+    assert list(map(len, left)) == [11, 10]
+    assert not {"c-river"} & set(left[0] + left[1])
+    assert [len(row) for row in found("--classes", "c-river,c-pepper", "--forbidden", forbidden)] == [1, 1]
+
+
 def test_readable_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     file = write_jsonl(tmp_path / "q.jsonl", [text_point(0), {"id": "[x]", "text": "?" * 200}])
@@ -145,7 +171,17 @@ def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
     bad.write_bytes(b"fine\nnot \xff fine\n")
     broken = tmp_path / "broken.npy"
     broken.write_bytes(b"nothing of the kind")
+    unknown, every, empty = tmp_path / "unknown.txt", tmp_path / "every.txt", tmp_path / "empty.txt"
+    unknown.write_text("c-river\nc-rivers\n")
+    every.write_text("\n".join(owlmine.load(text_model()).classes.keys))
+    empty.write_text("\n")
     cases: list[tuple[tuple[object, ...], str]] = [
+        ((text_model(), file, "--allowed", unknown), "unknown.txt, line 2: the model has no class 'c-rivers'; did you"),
+        ((text_model(), file, "--forbidden", unknown), "unknown.txt, line 2: the model has no class 'c-rivers'"),
+        ((text_model(), file, "--forbidden", tmp_path / "no.txt"), "no.txt: found no such file; wanted a file with"),
+        ((text_model(), file, "--forbidden", every), "every.txt: no class is left to choose from"),
+        ((text_model(), file, "--allowed", empty), "empty.txt: no class is left to choose from"),
+        ((text_model(), file, "--forbidden", unknown, "--allowed", "x", "--classes", "y"), "were both given"),
         ((tmp_path / "none", file), "none: found no such folder; wanted a model folder"),
         ((text_model(), tmp_path / "none.txt"), "none.txt: found no such file"),
         ((text_model(), text_data()), "texts: found a folder that is not a store"),

@@ -6,6 +6,7 @@ import copy
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -13,17 +14,19 @@ import torch
 from torch import Tensor
 
 from owlmine.index import ApproximateIndex, ExactIndex, Index
-from owlmine.index.approximate import faiss_module
+from owlmine.index.approximate import KINDS, faiss_module
 
 from ..index.clusters import clustered
 
-INDEXES: dict[str, Callable[[Tensor], Index]] = {"exact": ExactIndex, "approximate": ApproximateIndex.build}
+INDEXES: dict[str, Callable[[Tensor], Index]] = {"exact": ExactIndex} | {
+    kind: partial(ApproximateIndex.build, kind=kind) for kind in KINDS
+}
 NUM_CLASSES = 40_000
 
 
 @pytest.fixture(scope="module", params=list(INDEXES))
 def index(request: pytest.FixtureRequest) -> Index:
-    if request.param == "approximate" and faiss_module() is None:
+    if request.param != "exact" and faiss_module() is None:
         pytest.skip("needs faiss")
     return INDEXES[request.param](clustered(NUM_CLASSES, 33, 1))
 
@@ -60,8 +63,8 @@ def test_one_query_is_answered_as_in_a_batch(index: Index, queries_ND: Tensor) -
 
 def test_equal_classes_come_by_id(index: Index, queries_ND: Tensor) -> None:
     table_KD = index.table_KD[:1_000].repeat(2, 1)
-    ids_Nk = type(index).build(table_KD) if isinstance(index, ApproximateIndex) else ExactIndex(table_KD)
-    for row in ids_Nk.search(queries_ND, 6)[1].tolist():
+    twice = ApproximateIndex.build(table_KD, kind=index.kind) if isinstance(index, ApproximateIndex) else None
+    for row in (twice or ExactIndex(table_KD)).search(queries_ND, 6)[1].tolist():
         twins = [(a, b) for a, b in pairwise(row) if a % 1_000 == b % 1_000]
         assert all(a < b for a, b in twins)
 

@@ -179,3 +179,64 @@ def test_standard_input_answers_what_has_arrived() -> None:
     assert len(blocks) > 2
     with pytest.raises(OwlmineError, match="standard input, line 2: found byte 0xff at column 2; wanted UTF-8"):
         list(standard_input(predictor, io.BytesIO(b"fine\nx\xff\n")))
+
+
+FILTERED: list[dict[str, Any]] = [
+    {"text": "the river", "allowed": ["c-castle", "c-pepper"]},
+    {"text": "the river", "forbidden": ["c-river"]},
+    {"text": "the river"},
+    {"text": "the river", "allowed": ["c-river", "Castle"], "forbidden": ["c-river"]},
+    {"text": "the river", "allowed": None, "forbidden": None},
+]
+
+
+@pytest.mark.parametrize("name", ["jsonl", "csv", "tsv", "parquet"])
+@pytest.mark.parametrize("block", [1024, 2])
+def test_each_query_has_its_own_classes(name: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("owlmine.exchange.queries._BLOCK_ROWS", block)
+    path, predictor = tmp_path / f"queries.{name}", owlmine.load(text_model())
+    if name == "jsonl":
+        write_jsonl(path, FILTERED)
+    elif name == "parquet":
+        import pandas as pd
+
+        pd.DataFrame(FILTERED).to_parquet(path)
+    else:
+        comma, columns = "," if name == "csv" else "\t", ("text", "allowed", "forbidden")
+        lines = [[row["text"], *(";".join(row.get(column) or []) for column in columns[1:])] for row in FILTERED]
+        path.write_text("".join(comma.join(cells) + "\n" for cells in [columns, *lines]))
+    answers = ranked(predictor, open_queries(predictor, path), k=12)
+    assert set(answers[0]) == {"c-castle", "c-pepper"}
+    assert answers[2][0] == "c-river"
+    assert answers[2] == answers[4]
+    assert answers[1] == answers[2][1:]
+    assert set(answers[2]) == set(predictor.classes.keys)
+    assert answers[3] == ["c-castle"]
+
+
+def test_an_empty_list_of_allowed_classes_allows_none(tmp_path: Path) -> None:
+    path = write_jsonl(
+        tmp_path / "q.jsonl", [{"text": "the river", "allowed": []}, {"text": "a river", "forbidden": []}]
+    )
+    predictor = owlmine.load(text_model())
+    assert list(map(len, ranked(predictor, open_queries(predictor, path), k=2))) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (
+            {"allowed": ["c-river", "c-rivers"]},
+            "'allowed' with an unknown class (the model has no class 'c-rivers'; did",
+        ),
+        ({"forbidden": "c-river; c-x"}, "'forbidden' with an unknown class (the model has no class 'c-x'"),
+        ({"forbidden": 1.5}, "'1.5' in column 'forbidden'; wanted a list of labels"),
+        ({"allowed": [True]}, "the label 'True'; wanted a name or a whole number"),
+    ],
+)
+def test_an_unknown_class_is_named_with_its_line(cell: dict[str, object], message: str, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "q.jsonl", [{"text": "the river"}, {"text": "the river"} | cell])
+    with pytest.raises(OwlmineError) as refused:
+        list(open_queries(owlmine.load(text_model()), path))
+    assert "q.jsonl, line 2: found" in str(refused.value)
+    assert message in str(refused.value)

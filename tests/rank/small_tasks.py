@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from owlmine.data.rows import SparseRows, offsets_from_counts
+from owlmine.data.rows import Int64, SparseRows, offsets_from_counts
+from owlmine.index import Filter
 from owlmine.rank import linear_training, points, sparse_weights
 from owlmine.rank.linear_training import MinedPairs
 from owlmine.rank.points import compiled_points
@@ -71,3 +72,8 @@ def assert_same_tensors(left: Any, right: Any) -> None:
 def dense_weights(ranker: SparseWeights) -> NDArray[np.float64]:
     """[K, F + 1]: weights, and the bias in the last column."""
     return np.hstack([dense(ranker.rows, ranker.num_features), ranker.biases_K[:, None]])
+
+
+def only(among: Int64 | None, num_classes: int) -> Filter | None:
+    """The filter that allows these classes, for all queries; None for all."""
+    return None if among is None else Filter.allowing(among, num_classes)

@@ -17,14 +17,14 @@ from owlmine.data.rows import Int64, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.index import ExactIndex
-from owlmine.rank import candidates as module
+from owlmine.index import exact as module
 from owlmine.rank.candidates import SUGGESTED, Candidates, Encoded, Suggests, find_candidates
 from owlmine.rank.names import NameJudge
 from owlmine.rank.neighbours import NeighbourJudge
 from owlmine.rank.points import SparsePoints
 from owlmine.rank.sparse_weights import SparseWeights
 
-from .small_tasks import dense, sparse_rows
+from .small_tasks import dense, only, sparse_rows
 
 NUM_FEATURES, NUM_CLASSES, NUM_QUERIES = 14, 45, 9
 SOME = np.array([3, 5, 17, 29, 40, 44], np.int64)
@@ -86,8 +86,8 @@ def test_lists_against_a_loop(monkeypatch: pytest.MonkeyPatch, among: Int64 | No
     model, names, queries = some_model(), some_names(), some_queries()
     allowed = list(range(NUM_CLASSES)) if among is None else among.tolist()
     exact_NK, queries_NF = dense_scores(model, queries), dense(queries, NUM_FEATURES)
-    plain = found(model, queries, 5, among=among)
-    whole = found(model, queries, 5, among=among, suggesters=[names])
+    plain = found(model, queries, 5, only=only(among, NUM_CLASSES))
+    whole = found(model, queries, 5, only=only(among, NUM_CLASSES), suggesters=[names])
     assert (whole.dense_NS.dtype, whole.ids_NS.dtype) == (np.float32, np.int64)
     assert whole.dense_NS.shape == whole.ids_NS.shape == (NUM_QUERIES, 5 + SUGGESTED)
     assert (plain.num_listed, whole.num_listed) == (5, 5)
@@ -121,14 +121,16 @@ def test_the_best_score_is_that_of_all_trained_classes(
     # Added ones are listed first.
     model.classes.weight[30:] *= 3
     count = min(count, NUM_CLASSES if among is None else len(among))
-    candidates = found(model, queries, count, among=among, num_trained=num_trained, suggesters=[some_names()])
+    candidates = found(
+        model, queries, count, only=only(among, NUM_CLASSES), num_trained=num_trained, suggesters=[some_names()]
+    )
     best_N = dense_scores(model, queries)[:, :num_trained].max(axis=1)
     np.testing.assert_allclose(candidates.best_N, best_N, rtol=0, atol=1e-6)
 
 
 def test_without_suggestions_the_best_is_that_of_the_list() -> None:
     """Nobody else asks for it, and it would take a search of its own."""
-    candidates = found(some_model(), some_queries(), 2, among=SOME)
+    candidates = found(some_model(), some_queries(), 2, only=only(SOME, NUM_CLASSES))
     np.testing.assert_array_equal(candidates.best_N, candidates.dense_NS[:, 0])
 
 
@@ -141,7 +143,7 @@ def test_nothing_joins_where_all_are_listed() -> None:
 
 @pytest.mark.parametrize("among", [None, SOME])
 def test_no_queries(among: Int64 | None) -> None:
-    candidates = found(some_model(), some_queries()[:0], 5, among=among, suggesters=[some_names()])
+    candidates = found(some_model(), some_queries()[:0], 5, only=only(among, NUM_CLASSES), suggesters=[some_names()])
     assert candidates.dense_NS.shape == candidates.ids_NS.shape == (0, 5 + SUGGESTED)
     assert candidates.best_N.shape == (0,)
 
@@ -177,8 +179,8 @@ def test_two_judges_suggest_for_one_list(order: tuple[str, str], among: Int64 | 
     model, queries = some_model(), some_queries()
     judges: dict[str, Suggests] = {"names": some_names(), "neighbours": some_neighbours()}
     allowed = list(range(NUM_CLASSES)) if among is None else among.tolist()
-    plain = found(model, queries, 5, among=among)
-    whole = found(model, queries, 5, among=among, suggesters=[judges[name] for name in order])
+    plain = found(model, queries, 5, only=only(among, NUM_CLASSES))
+    whole = found(model, queries, 5, only=only(among, NUM_CLASSES), suggesters=[judges[name] for name in order])
     assert (whole.num_listed, whole.suggested) == (5, order)
     assert whole.ids_NS.shape == whole.dense_NS.shape == (NUM_QUERIES, 5 + 2 * SUGGESTED)
     np.testing.assert_array_equal(whole.ids_NS[:, :5], plain.ids_NS)
@@ -196,7 +198,7 @@ def test_two_judges_suggest_for_one_list(order: tuple[str, str], among: Int64 | 
         shared += len(set(first) & set(second))
     assert shared > (NUM_QUERIES if among is None else 0)
     # Without the first one the second one has those places.
-    alone = found(model, queries, 5, among=among, suggesters=[judges[order[1]]])
+    alone = found(model, queries, 5, only=only(among, NUM_CLASSES), suggesters=[judges[order[1]]])
     for row in range(NUM_QUERIES):
         second = [c for c in theirs[1][row] if c in allowed and c not in plain.ids_NS[row]]
         assert [c for c in alone.ids_NS[row, 5:] if c >= 0] == second
@@ -206,5 +208,12 @@ def test_a_query_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, calls = some_model(), []
     encode = model.encode
     monkeypatch.setattr(model, "encode", lambda batch: calls.append(len(batch)) or encode(batch))
-    found(model, some_queries(), 5, among=SOME, suggesters=[some_names(), some_neighbours()], num_trained=30)
+    found(
+        model,
+        some_queries(),
+        5,
+        only=only(SOME, NUM_CLASSES),
+        suggesters=[some_names(), some_neighbours()],
+        num_trained=30,
+    )
     assert calls == [NUM_QUERIES]

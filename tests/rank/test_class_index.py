@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from owlmine.data.arrays import StringTable
 from owlmine.data.formats.block import RowLabels
 from owlmine.errors import OwlmineError
-from owlmine.rank.class_index import ClassIndex, find_classes
+from owlmine.rank.class_index import ClassFinder, ClassIndex
 from owlmine.rank.words import ClassWords
 
 
@@ -37,28 +37,26 @@ def test_numbers_and_names_find_the_class_of_that_spelling(keys: list[str], numb
 
 def test_find_by_key_before_name() -> None:
     known = words(["a", "b", "c"], ["b", "Bee", "Sea"])
-    assert find_classes(known, ["b", "Sea", "a"]).tolist() == [1, 2, 0]
+    assert ClassFinder(known).find(["b", "Sea", "a"]).tolist() == [1, 2, 0]
 
 
 def test_an_unknown_class_is_named_with_close_ones() -> None:
     known = words(["libsdl1.2debian", "zlib1g", "adduser"], ["SDL", "Zlib", "Add user"])
     with pytest.raises(OwlmineError, match=r"no class 'libsdl1.2'; did you mean 'libsdl1.2debian'\?"):
-        find_classes(known, ["adduser", "libsdl1.2"])
+        ClassFinder(known).find(["adduser", "libsdl1.2"])
     with pytest.raises(OwlmineError, match=r"no class 'ADDUSER'; did you mean 'adduser'\?"):
-        find_classes(known, ["ADDUSER"])
+        ClassFinder(known).find(["ADDUSER"])
     with pytest.raises(OwlmineError, match=r"no class 'qqq'$"):
-        find_classes(known, ["qqq"])
+        ClassFinder(known).find(["qqq"])
 
 
 def test_a_large_catalogue_compares_what_begins_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("owlmine.rank.class_index._MAX_COMPARED", 3)
     known = words(["kestrel", "kettle", "xestrel", "other"])
     with pytest.raises(OwlmineError, match=r"did you mean 'kettle' or 'kestrel'\?"):
-        find_classes(known, ["kestle"])
+        ClassFinder(known).find(["kestle"])
 
 
 def test_a_name_of_several_classes_needs_a_key() -> None:
     with pytest.raises(OwlmineError, match="2 classes are named 'same'; give a key, such as 'k1', 'k2'"):
-        find_classes(words(["k1", "k2"], ["same", "same"]), ["same"])
-    with pytest.raises(OwlmineError, match="no class was named"):
-        find_classes(words(["k1", "k2"]), [])
+        ClassFinder(words(["k1", "k2"], ["same", "same"])).find(["same"])

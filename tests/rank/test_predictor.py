@@ -32,7 +32,7 @@ from owlmine.rank.record import Record
 from owlmine.rank.sparse_weights import SparseWeights
 from owlmine.rank.words import ClassWords, FeatureWords
 
-from .small_tasks import dense, dense_weights, sparse_rows
+from .small_tasks import dense, dense_weights, only, sparse_rows
 from .test_candidates import (
     NUM_CLASSES,
     NUM_FEATURES,
@@ -129,7 +129,7 @@ def test_answers_against_a_loop(among: Int64 | None, num_trained: int | None) ->
     total_NK += 1.5 * doubts_N1 * (queries_NF @ names_KF.T)
     # Below the shortlist, at it and above it.
     for k in sorted({k for k in (1, 2, 5, 6, 7, 21, len(allowed)) if k <= len(allowed)}):
-        answers = model.answer(queries, k, among=among)
+        answers = model.answer(queries, k, only=only(among, NUM_CLASSES))
         scores, ids = answers.scores_Nk, answers.ids_Nk
         assert scores.shape == ids.shape == (NUM_QUERIES, k)
         assert (scores.dtype, ids.dtype, len(answers)) == (np.float32, np.int64, NUM_QUERIES)
@@ -155,7 +155,7 @@ def test_a_class_far_down_the_list_is_answered() -> None:
 @pytest.mark.parametrize("among", [None, SOME])
 def test_the_shortlist_is_the_dense_models_own(among: Int64 | None) -> None:
     model, queries = some_predictor(calibration=CALIBRATION), some_queries()
-    scores, ids = model.shortlist(queries, 4, among=among)
+    scores, ids = model.shortlist(queries, 4, only=only(among, NUM_CLASSES))
     exact_NK = dense_scores(model.dense, queries)
     allowed = range(NUM_CLASSES) if among is None else among.tolist()
     for row in range(NUM_QUERIES):
@@ -177,7 +177,7 @@ def test_a_class_has_one_score_and_probability_whoever_else_is_asked_for(
     asked: list[tuple[int, Int64 | None]] = [(k, None) for k in (1, 2, 6, 20)]
     asked += [(k, some) for some in (SOME, SOME[:1], np.arange(1, NUM_CLASSES, 3)) for k in (1, len(some))]
     for k, among in asked:
-        found = model.answer(queries, k, among=among)
+        found = model.answer(queries, k, only=only(among, NUM_CLASSES))
         # Two roundings of float32 at 3.
         np.testing.assert_allclose(
             found.scores_Nk, np.take_along_axis(scores_NK, found.ids_Nk, axis=1), rtol=0, atol=5e-7
@@ -204,17 +204,19 @@ def test_probabilities_among_some_classes_are_those_among_all() -> None:
         few = model.answer(queries, k)
         assert_same(few, Predictions(whole.ids_Nk[:, :k], whole.scores_Nk[:, :k], whole.probabilities_Nk[:, :k]))
     for among in (SOME, SOME[:1], np.unique(whole.ids_Nk[:, 4:12])):
-        found = model.answer(queries, len(among), among=among)
+        found = model.answer(queries, len(among), only=only(among, NUM_CLASSES))
         assert found.probabilities_Nk is not None
         np.testing.assert_allclose(
             found.probabilities_Nk, np.take_along_axis(by_class, found.ids_Nk, axis=1), rtol=0, atol=1e-6
         )
 
 
-def test_among_may_come_in_any_order_and_more_than_once() -> None:
+def test_allowed_classes_may_come_in_any_order_and_more_than_once() -> None:
     model, queries = some_predictor(calibration=CALIBRATION), some_queries()
     twice = np.concatenate([SOME[::-1], SOME]).astype(np.int32)
-    assert_same(model.answer(queries, 4, among=twice), model.answer(queries, 4, among=SOME))
+    assert_same(
+        model.answer(queries, 4, only=only(twice, NUM_CLASSES)), model.answer(queries, 4, only=only(SOME, NUM_CLASSES))
+    )
 
 
 @pytest.mark.parametrize("num_rows", [1, 4])
@@ -224,7 +226,7 @@ def test_blocks_of_queries_do_not_show(monkeypatch: pytest.MonkeyPatch, num_rows
     def answers() -> list[Predictions]:
         return [
             model.answer(queries, 7),
-            model.answer(queries, 4, among=SOME),
+            model.answer(queries, 4, only=only(SOME, NUM_CLASSES)),
             model.answer(queries, 5, tail=0.5),
         ]
 
@@ -259,7 +261,7 @@ def test_each_block_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = model.dense.encode
     monkeypatch.setattr(model.dense, "encode", lambda batch: sizes.append(len(batch)) or encode(batch))
     monkeypatch.setattr(module, "_BLOCK_ROWS", 5)
-    model.answer(some_queries(), 3, among=SOME, tail=0.5)
+    model.answer(some_queries(), 3, only=only(SOME, NUM_CLASSES), tail=0.5)
     assert sizes == [5, 4]
 
 
@@ -267,11 +269,11 @@ def test_each_block_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("tail", [0.0, 0.5])
 def test_no_queries_have_no_answers(k: int, among: Int64 | None, tail: float) -> None:
     model = some_predictor(calibration=CALIBRATION)
-    answers = model.answer(some_queries()[:0], k, among=among, tail=tail)
+    answers = model.answer(some_queries()[:0], k, only=only(among, NUM_CLASSES), tail=tail)
     assert answers.probabilities_Nk is not None
     assert answers.scores_Nk.shape == answers.ids_Nk.shape == answers.probabilities_Nk.shape == (0, k)
     assert model.name(answers) == []
-    assert some_predictor().answer(some_queries()[:0], k, among=among).probabilities_Nk is None
+    assert some_predictor().answer(some_queries()[:0], k, only=only(among, NUM_CLASSES)).probabilities_Nk is None
 
 
 @pytest.mark.parametrize("tail", [0.0, 0.5])
@@ -279,7 +281,7 @@ def test_no_queries_have_no_answers(k: int, among: Int64 | None, tail: float) ->
 def test_probabilities_of_classes_that_names_suggest(tail: float, among: Int64 | None) -> None:
     model, queries = some_predictor(shortlist=2, calibration=CALIBRATION), some_queries()
     for k in (1, 3, NUM_CLASSES if among is None else len(among)):
-        answers = model.answer(queries, k, among=among, tail=tail)
+        answers = model.answer(queries, k, only=only(among, NUM_CLASSES), tail=tail)
         assert answers.probabilities_Nk is not None
         assert (answers.ids_Nk >= 0).all()
         assert np.isfinite(answers.scores_Nk).all()
@@ -291,10 +293,10 @@ def test_probabilities_of_classes_that_names_suggest(tail: float, among: Int64 |
 def test_fewer_classes_than_asked_for_are_all_listed(num_classes: int, among: Int64 | None, k: int) -> None:
     """``predict`` asks for five where nobody says how many."""
     model, queries = some_predictor(num_classes), some_queries()
-    answers = model.answer(queries, k, among=among)
+    answers = model.answer(queries, k, only=only(among, num_classes))
     assert answers.scores_Nk.shape == answers.ids_Nk.shape == (NUM_QUERIES, 3)
     assert (answers.ids_Nk >= 0).all()
-    assert model.shortlist(queries, k, among=among)[1].shape == (NUM_QUERIES, 3)
+    assert model.shortlist(queries, k, only=only(among, num_classes))[1].shape == (NUM_QUERIES, 3)
 
 
 def lifted_by_loop(whole: Predictions, tail: float, constants: PropensityConstants, k: int) -> list[list[int]]:
@@ -433,7 +435,7 @@ def test_sixteen_threads_get_the_answers_of_one() -> None:
     for number, rows in enumerate(few):
         calls += [
             lambda rows=rows: model.answer(rows, 5),
-            lambda rows=rows: model.answer(rows, 3, among=SOME),
+            lambda rows=rows: model.answer(rows, 3, only=only(SOME, NUM_CLASSES)),
             lambda rows=rows, number=number: model.answer(rows, 5, tail=0.7, propensity=constants[number % 3]),
             lambda rows=rows: model.predict_batch(rows, 4, tail=1.0),
         ]
@@ -449,7 +451,7 @@ def test_a_predictor_cannot_be_changed() -> None:
     model = some_predictor(calibration=CALIBRATION)
     before = {field.name: getattr(model, field.name) for field in fields(model)}
     model.predict(some_queries(), tail=0.5)
-    model.answer(some_queries(), 3, among=SOME)
+    model.answer(some_queries(), 3, only=only(SOME, NUM_CLASSES))
     assert {field.name: getattr(model, field.name) for field in fields(model)} == before
     for name in [field.name for field in fields(model)] + ["tail"]:
         with pytest.raises(FrozenInstanceError):

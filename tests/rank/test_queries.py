@@ -146,12 +146,6 @@ def test_k_is_a_whole_number_of_1_or_more(k: Any, door: str) -> None:
         getattr(model("dense"), door)(GOOD["dense"], k)
 
 
-@pytest.mark.parametrize("among", [[], [50], [-1], [0.5], ["a"], 3])
-def test_classes_to_choose_from(among: Any) -> None:
-    with pytest.raises(OwlmineError, match=r"among: found .*wanted ids from 0 to 19"):
-        model("sparse").answer(ROWS, 3, among=among)
-
-
 def test_raw_counts_are_weighted_as_in_the_store() -> None:
     predictor = model("sparse")
     rows = SparseRows(np.array([0, 3]), np.array([30, 4, 7]), np.array([2, 0, 1], np.float32))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from owlmine.data.rows import SparseRows
 from owlmine.dense.retriever import ModelShape, Retriever
-from owlmine.index import ExactIndex
+from owlmine.index import ExactIndex, Filter
 from owlmine.rank import (
     JUDGES,
     Judge,
@@ -242,8 +242,8 @@ def test_lists_are_as_long_as_the_shortlist_and_the_answer(
     k: int, shortlist: int, among: list[int] | None, length: int
 ) -> None:
     ranker = ranker_of({"linear": (LINEAR, 0.1)}, shortlist=shortlist)
-    chosen = None if among is None else np.array(among)
-    found = ranker.candidates(MODEL, Encoded.of(MODEL, QUERIES), k, index=INDEX, among=chosen)
+    only = None if among is None else Filter.allowing(np.array(among), 3)
+    found = ranker.candidates(MODEL, Encoded.of(MODEL, QUERIES), k, index=INDEX, only=only)
     assert found.ids_NS.shape == (2, length)
     assert set(found.ids_NS.ravel().tolist()) <= set(among or range(3))
 

@@ -18,6 +18,7 @@ from owlmine.data import ConvertOptions, Store, convert
 from owlmine.data.store import Dataset
 from owlmine.dense.retriever import join_models
 from owlmine.dense.validation import ValidationPart
+from owlmine.index import Filter
 from owlmine.metrics import inverse_propensities
 from owlmine.model import Model, load
 from owlmine.rank import Evidence, Mix, default_mix
@@ -166,7 +167,8 @@ def test_what_was_chosen_is_what_the_model_has(
             assert settings["count"] == 5
     few = np.array([3, 5, 8], np.int64)
     for k, among in ((1, None), (8, None), (20, None), (60, None), (3, few)):
-        found, wanted = (one.answer(queries, k, among=among) for one in (again, predictor))
+        only = None if among is None else Filter.allowing(among, len(predictor.classes))
+        found, wanted = (one.answer(queries, k, only=only) for one in (again, predictor))
         assert_same_answers((found.scores_Nk, found.ids_Nk), (wanted.scores_Nk, wanted.ids_Nk))
 
 
@@ -368,7 +370,8 @@ def test_names_that_count_stay(
     assert dict(again.ranker.mix.weights) == dict(mix.weights)
     queries, few = text_store["test"].batch(np.arange(8)).queries, np.array([1, 12, 20], np.int64)
     for k, among in ((1, None), (5, None), (len(KEYS), None), (3, few)):
-        found, wanted = (one.answer(queries, k, among=among) for one in (again, predictor))
+        only = None if among is None else Filter.allowing(among, len(predictor.classes))
+        found, wanted = (one.answer(queries, k, only=only) for one in (again, predictor))
         assert_same_answers((found.scores_Nk, found.ids_Nk), (wanted.scores_Nk, wanted.ids_Nk))
         assert (found.ids_Nk >= 0).all()
     # The dense model is not sure of a query that mixes topics, so names have room to count.

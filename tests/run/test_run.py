@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from owlmine.data import Store
+from owlmine.index import Filter
 from owlmine.model import load
 from owlmine.recipe.options import TrainOptions
 from owlmine.run import train
@@ -65,9 +66,12 @@ def test_the_folder_holds_the_model_that_the_run_gives(store: Store, tmp_path: P
     assert again.record == model.record
     few = np.array([3, 5, 8], np.int64)
     for k, among in ((1, None), (8, None), (20, None), (60, None), (3, few)):
-        found, wanted = again.answer(queries, k, among=among), model.answer(queries, k, among=among)
+        only = None if among is None else Filter.allowing(among, len(model.classes))
+        found, wanted = again.answer(queries, k, only=only), model.answer(queries, k, only=only)
         assert_same_answers((found.scores_Nk, found.ids_Nk), (wanted.scores_Nk, wanted.ids_Nk))
-    assert set(again.answer(queries, 3, among=few).ids_Nk.ravel().tolist()) == set(few.tolist())
+    assert set(again.answer(queries, 3, only=Filter.allowing(few, len(model.classes))).ids_Nk.ravel().tolist()) == set(
+        few.tolist()
+    )
 
 
 # The best epoch.

@@ -20,6 +20,7 @@ from owlmine.data.formats.block import RowLabels
 from owlmine.data.rows import Float32, Int64, SparseRows, concatenate
 from owlmine.errors import DataError, OwlmineError
 from owlmine.exchange.labelled import ExampleOptions, LabelledData, labelled_in_memory, open_labelled
+from owlmine.index import Filter
 from owlmine.rank.candidates import Candidates, Encoded, find_candidates
 from owlmine.rank.class_index import ClassIndex
 from owlmine.rank.names import NameJudge
@@ -96,7 +97,8 @@ def _scored(predictor: Predictor, features: Features) -> tuple[Tensor, ...]:
     trained = every
     if ranker.num_trained is not None:
         count = min(max(PLACES, ranker.shortlist), num_trained)
-        trained = find_candidates(model, encoded, count, index=predictor.index, among=np.arange(num_trained))
+        only = Filter.forbidding(np.arange(num_trained, model.shape.num_classes), model.shape.num_classes)
+        trained = find_candidates(model, encoded, count, index=predictor.index, only=only)
     dense_NS, ids_NS = trained.dense_NS[:, : trained.num_listed], trained.ids_NS[:, : trained.num_listed]
     place = min(PLACES, max(num_trained // 10, 1)) - 1
     level_N, floor_N = dense_NS[:, place], np.full(len(encoded), -np.inf, np.float32)

@@ -15,6 +15,7 @@ from owlmine.cli.model_options import ModelArgument, open_model
 from owlmine.cli.options import with_options
 from owlmine.errors import OwlmineError
 from owlmine.evaluate.model_data import ReadOptions
+from owlmine.index.approximate import DEFAULT_KIND
 
 
 @with_options(ReadOptions)
@@ -33,6 +34,10 @@ def index_command(
         str | None,
         typer.Option("--split", help="The split to measure with.", show_default="test; all of a single file"),
     ] = None,
+    kind: Annotated[
+        str,
+        typer.Option("--kind", help="ivf: groups of short codes. hnsw: links between near classes; larger and slower."),
+    ] = DEFAULT_KIND,
     as_json: JsonOption = False,
 ) -> None:
     """Build an approximate index of a model's classes, and measure its recall and speed.
@@ -43,10 +48,12 @@ def index_command(
     from owlmine.evaluate.model_data import open_for_model
     from owlmine.evaluate.of_index import index_model, measure_index, queries_of, training_queries
     from owlmine.folder.model_folder import save_index
-    from owlmine.index.approximate import ApproximateIndex, require_faiss
+    from owlmine.index.approximate import KINDS, ApproximateIndex, require_faiss
 
     require_faiss()
-    predictor = index_model(open_model(model, "cpu", exact=True))
+    if kind not in KINDS:
+        raise OwlmineError(f"--kind is {kind!r}; wanted {' or '.join(KINDS)}")
+    predictor = index_model(open_model(model, "cpu", exact=True), kind)
     assert isinstance(predictor.index, ApproximateIndex)
     if data is None:
         if split is not None or options != ReadOptions():
@@ -62,10 +69,10 @@ def index_command(
     figures = measure_index(predictor, queries)
     save_index(model, predictor.index, asdict(figures))
     if as_json:
-        typer.echo(json.dumps({"model": str(model)} | asdict(figures), indent=1))
+        typer.echo(json.dumps({"model": str(model), "kind": kind} | asdict(figures), indent=1))
         return
     typer.echo(
-        f"{model}: an index of {len(predictor.classes):,} classes, measured on {figures.queries:,} {source}\n"
+        f"{model}: an index ({kind}) of {len(predictor.classes):,} classes, measured on {figures.queries:,} {source}\n"
         f"recall of the best {figures.best}: {figures.recall_of_best:.2f} %, of the {figures.listed} on the"
         f" shortlist: {figures.recall_of_list:.2f} %\n"
         f"per query in a batch: {figures.index_ms:.2f} ms (exact search: {figures.exact_ms:.2f} ms)\n"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from owlmine.data.rows import Int64
     from owlmine.exchange.answers import Answer
+    from owlmine.index import Filter
     from owlmine.model import Model
 
 _FORMATS = ("jsonl", "csv", "table")
@@ -56,6 +57,14 @@ def predict_command(
             help="Score only these classes: keys or names, separated by commas. If a key or name contains a comma, give"
             " it in a --classes of its own.",
         ),
+    ] = None,
+    allowed: Annotated[
+        Path | None,
+        typer.Option("--allowed", metavar="FILE", help="Choose from the classes of this file only, one key per line."),
+    ] = None,
+    forbidden: Annotated[
+        Path | None,
+        typer.Option("--forbidden", metavar="FILE", help="Leave out the classes of this file, one key per line."),
     ] = None,
     format: Annotated[
         str | None,
@@ -90,6 +99,9 @@ def predict_command(
 
     Works in a pipe: echo "PHP module for LDAP" | owlmine predict MODEL -
 
+    A table may choose the classes of each query: its columns "allowed" and "forbidden" hold keys, as lists or separated
+    by semicolons.
+
     The answer to a query is empty if the model knows none of its features, or if no class is probable enough
     (--at-least, --precision).
     """
@@ -103,8 +115,9 @@ def predict_command(
     if source == "-" and split is not None:
         raise OwlmineError(f"standard input has no splits; leave out --split {split}")
     predictor = open_model(model, device, exact=exact)
-    among = None if classes is None else _chosen(predictor, classes)
-    count = _count(predictor, among, k)
+    only = _only(predictor, classes, allowed, forbidden)
+    available = len(predictor.classes) if only is None else only.most
+    count = _count(available, k, default=_DEFAULT_K if classes is None else available)
     least = _least_probability(predictor, at_least, precision)
     if source == "-":
         if sys.stdin.isatty():
@@ -113,7 +126,7 @@ def predict_command(
         queries = standard_input(predictor, sys.stdin.buffer, options=options)
     else:
         queries = open_queries(predictor, Path(source), options=options, split=split)
-    blocks = answer(predictor, queries, count, among=among, at_least=least, tail=tail)
+    blocks = answer(predictor, queries, count, only=only, at_least=least, tail=tail)
     format = format or ("table" if out is None and sys.stdout.isatty() else "jsonl")
     num_queries = unknown = without_class = predictions = 0
     probabilities = predictor.record.calibration is not None
@@ -169,9 +182,29 @@ def _least_probability(predictor: Model, at_least: float | None, precision: floa
     return found.threshold
 
 
-def _chosen(predictor: Model, given: list[str]) -> Int64:
-    from owlmine.rank.class_index import find_classes
+def _only(predictor: Model, classes: list[str] | None, allowed: Path | None, forbidden: Path | None) -> Filter | None:
+    """The classes to choose from, for all queries; None for all."""
+    from owlmine.index import Filter
+    from owlmine.rank.filters import classes_in_file
 
+    if classes is not None and allowed is not None:
+        raise OwlmineError("--classes and --allowed were both given; wanted one of them")
+    num_classes, only = len(predictor.classes), None
+    if classes is not None:
+        only = Filter.allowing(_chosen(predictor, classes), num_classes)
+    elif allowed is not None:
+        only = Filter.allowing(classes_in_file(predictor.finder, allowed), num_classes)
+    if forbidden is not None:
+        left_out = Filter.forbidding(classes_in_file(predictor.finder, forbidden), num_classes)
+        only = left_out if only is None else only & left_out
+    if only is not None and not only.most:
+        given = {"--allowed": allowed, "--forbidden": forbidden}
+        names = " and ".join(f"{option} {file}" for option, file in given.items() if file is not None)
+        raise OwlmineError(f"{names}: no class is left to choose from")
+    return only
+
+
+def _chosen(predictor: Model, given: list[str]) -> Int64:
     values = [value.strip() for value in given]
     has_commas = any("," in value for value in values)
     # A key may contain a comma: a value that is a class as a whole is not split.
@@ -182,17 +215,16 @@ def _chosen(predictor: Model, given: list[str]) -> Int64:
     if not words:
         raise OwlmineError("--classes has no class; wanted keys separated by commas")
     try:
-        return find_classes(predictor.classes, words)
+        return predictor.finder.find(words)
     except OwlmineError as error:
         hint = "; if a key contains a comma, give it in a --classes of its own" if has_commas else ""
         raise OwlmineError(f"--classes: {error}{hint}") from error
 
 
-def _count(predictor: Model, among: Int64 | None, k: int | None) -> int:
-    """The number of classes per query: by default with --classes, all of these."""
-    available = len(predictor.classes) if among is None else len(set(among.tolist()))
+def _count(available: int, k: int | None, *, default: int) -> int:
+    """The number of classes per query."""
     if k is None:
-        return available if among is not None else min(_DEFAULT_K, available)
+        return min(default, available)
     if not 1 <= k <= available:
         raise OwlmineError(f"--k is {k}; wanted 1 to {available:,}, the number of classes to choose from")
     return k

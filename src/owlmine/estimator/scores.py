@@ -16,6 +16,7 @@ from scipy.special import expit
 from owlmine.data.rows import Int64
 from owlmine.dense.encoder import Encoder, IdentityEncoder, SparseBatch, query_batch
 from owlmine.dense.retriever import Retriever
+from owlmine.index import Filter
 from owlmine.rank.predictor import Features, Predictor
 from owlmine.rank.probabilities import Calibration
 
@@ -107,7 +108,8 @@ def _blocks(num_rows: int, width: int) -> Iterator[slice]:
 def _judged_scores(model: Predictor, features: Features, class_ids: Int64) -> NDArray[np.float32]:
     uncalibrated = replace(model, record=replace(model.record, calibration=None))
     among = np.unique(class_ids)
-    answers = uncalibrated.answer(features, len(among), among=among)
+    only = Filter.allowing(among, model.dense.shape.num_classes)
+    answers = uncalibrated.answer(features, len(among), only=only)
     scores_NA = np.empty(answers.scores_Nk.shape, np.float32)
     np.put_along_axis(scores_NA, np.searchsorted(among, answers.ids_Nk), answers.scores_Nk, axis=1)
     return scores_NA[:, np.searchsorted(among, class_ids)]

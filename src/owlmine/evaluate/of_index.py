@@ -15,6 +15,7 @@ from owlmine.data.store import Split
 from owlmine.dense.encoder import query_batch
 from owlmine.errors import OwlmineError
 from owlmine.index import ApproximateIndex, ExactIndex
+from owlmine.index.approximate import DEFAULT_KIND
 from owlmine.rank.neighbours import NeighbourJudge
 from owlmine.rank.points import SparsePoints
 from owlmine.rank.predictor import Features, Predictor
@@ -41,11 +42,11 @@ class IndexFigures:
     one_query_exact_ms: float
 
 
-def index_model(predictor: Predictor) -> Predictor:
+def index_model(predictor: Predictor, kind: str = DEFAULT_KIND) -> Predictor:
     """The model with an index of its classes."""
     if predictor.dense.shape.kind != "embedding" or predictor.dense.device.type != "cpu":
         raise OwlmineError("only an embedding model on the CPU can have an index")
-    return replace(predictor, index=ApproximateIndex.build(predictor.dense.rows))
+    return replace(predictor, index=ApproximateIndex.build(predictor.dense.rows, kind=kind))
 
 
 def queries_of(split: Split) -> Features:

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
-from owlmine.data.rows import Int64
 from owlmine.errors import OwlmineError
 from owlmine.exchange.queries import QueryBlock
 from owlmine.files import check_new_file, whole_file
+from owlmine.index import Filter
 from owlmine.rank.predictor import Prediction, Predictor
 from owlmine.rank.queries import check_tail, knows
 
@@ -51,11 +49,12 @@ def answer(
     blocks: Iterable[QueryBlock],
     k: int,
     *,
-    among: Int64 | None = None,
+    only: Filter | None = None,
     at_least: float = 0.0,
     tail: float = 0.0,
 ) -> Iterator[AnswerBlock]:
-    """The ``k`` best classes of every query, among all classes or those in ``among``.
+    """The ``k`` best classes of every query. ``only``: those to choose from, for all queries; a query may have its
+    own in addition.
 
     Classes with a probability below ``at_least`` are left out. ``tail`` lifts rare classes: 0 is best for P@k, 1 for
     PSP@k. Both need a model with probabilities.
@@ -66,14 +65,14 @@ def answer(
     if (at_least or tail) and predictor.record.calibration is None:
         what = "a minimum probability" if at_least else "lifting rare classes"
         raise OwlmineError(f"{what} was asked for, but the model has no probabilities; train it with validation points")
-    available = len(predictor.classes) if among is None else len(np.unique(among))
+    available = len(predictor.classes) if only is None else only.most
     if not 1 <= k <= available:
         raise OwlmineError(f"{k} classes were asked for; there are {available:,} to choose from")
-    return _answered(predictor, blocks, k, among, at_least, tail)
+    return _answered(predictor, blocks, k, only, at_least, tail)
 
 
 def _answered(
-    predictor: Predictor, blocks: Iterable[QueryBlock], k: int, among: Int64 | None, at_least: float, tail: float
+    predictor: Predictor, blocks: Iterable[QueryBlock], k: int, only: Filter | None, at_least: float, tail: float
 ) -> Iterator[AnswerBlock]:
     number, num_rows = 0, min(_BLOCK_ROWS, max(_BLOCK_ANSWERS // k, 1))
     for block in blocks:
@@ -82,7 +81,8 @@ def _answered(
             ids = [None] * len(queries) if block.ids is None else block.ids[start : start + num_rows]
             texts: Sequence[str | None] = queries if isinstance(queries, list) else [None] * len(queries)
             features: Any = queries if block.prepared else predictor.prepare(queries)
-            found = predictor.name(predictor.answer(features, k, among=among, tail=tail))
+            own = _both(only, None if block.only is None else block.only[start : start + num_rows])
+            found = predictor.name(predictor.answer(features, k, only=own, tail=tail))
             if at_least:
                 found = [_probable(classes, at_least) for classes in found]
             known = knows(features).tolist()
@@ -92,6 +92,10 @@ def _answered(
             ]
             number += len(queries)
             yield AnswerBlock(answers, block.progress)
+
+
+def _both(one: Filter | None, other: Filter | None) -> Filter | None:
+    return one & other if one is not None and other is not None else one or other
 
 
 def _probable(classes: list[Prediction], at_least: float) -> list[Prediction]:

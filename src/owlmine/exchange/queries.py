@@ -14,17 +14,21 @@ from numpy.typing import NDArray
 
 from owlmine.data.formats import tables
 from owlmine.data.formats.array_files import NpzMatrix, dense_queries
-from owlmine.data.formats.block import BadCellError, Notes, PointReader, Queries, text_of
+from owlmine.data.formats.block import BadCellError, Notes, PointReader, Queries, labels_of, text_of
 from owlmine.data.formats.sparse_files import LabelledReader, MatrixFile, SvmlightReader
 from owlmine.data.formats.tables import line_texts
-from owlmine.data.rows import SparseRows
+from owlmine.data.rows import Int64, SparseRows
 from owlmine.data.store import Store, is_store
 from owlmine.data.streams import ArrivingLines, ByteSource, LineSource, decoded_lines, line_blocks, plain_name
 from owlmine.errors import DataError, OwlmineError
+from owlmine.index import Filter
 from owlmine.options import option
+from owlmine.rank.class_index import ClassFinder
 from owlmine.rank.predictor import Predictor
 
 DEFAULT_ID = "id"
+ALLOWED, FORBIDDEN = FILTER_COLUMNS = ("allowed", "forbidden")
+"""Columns of tables with the classes to choose from, or to leave out, for each query."""
 FIRST_FEATURES = ("auto", "0", "1")
 STANDARD_INPUT = "standard input"
 _TABLES = ("jsonl", "csv", "tsv", "parquet")
@@ -71,6 +75,8 @@ class QueryBlock:
     """How much of the source has been read, 0 to 1."""
     prepared: bool = False
     """Whether the queries are the model's features already, as those of a store are."""
+    only: Filter | None = None
+    """The classes to choose from for each query, where a table says."""
 
 
 def open_queries(
@@ -93,7 +99,7 @@ def open_queries(
     name = options.input_format if options.input_format != "auto" else _format_of(path, predictor)
     _check(path, name, predictor, options)
     if name in _TABLES:
-        return _table_blocks(path, name, options)
+        return _table_blocks(path, name, predictor, options)
     if name == "text":
         return (QueryBlock(part, progress=done) for part, done in line_texts(path).parts(Notes()))
     if name == "npy":
@@ -122,7 +128,7 @@ def standard_input(
     arriving = ArrivingLines(stream, STANDARD_INPUT)
     _check(arriving, name, predictor, options)
     if name in _TABLES:
-        return _table_blocks(arriving, name, options)
+        return _table_blocks(arriving, name, predictor, options)
     if name == "svmlight":
         return _arriving_points(SvmlightReader(arriving), predictor, options)
     blocks = ([text for _, text in decoded_lines(block, arriving)] for block in line_blocks(arriving))
@@ -152,13 +158,13 @@ def check_width(source: object, num_features: int | None, predictor: Predictor) 
         raise DataError(source, found=f"{num_features:,} features", wanted=f"{wanted:,}, as the model was trained with")
 
 
-def _table_blocks(source: LineSource, name: str, options: QueryOptions) -> Iterator[QueryBlock]:
+def _table_blocks(source: LineSource, name: str, predictor: Predictor, options: QueryOptions) -> Iterator[QueryBlock]:
     """Texts and ids by the rules for tables with labels. A column ``id`` may be missing, another ``id_column`` may not.
 
     Rows that are still arriving come in blocks of those that are there.
     """
     # The readers look for the id instead of the labels, which queries do not have.
-    columns = tables.Columns(options.text_column, options.id_column)
+    columns = tables.Columns(options.text_column, options.id_column, others=FILTER_COLUMNS)
     if name in ("csv", "tsv"):
         table = tables.delimited(source, columns, "," if name == "csv" else "\t")
     elif name == "jsonl":
@@ -166,28 +172,69 @@ def _table_blocks(source: LineSource, name: str, options: QueryOptions) -> Itera
     else:
         assert isinstance(source, Path)
         table = tables.parquet(source, columns)
-    return _text_blocks(table, options.id_column, source if isinstance(source, ArrivingLines) else None)
+    arriving = source if isinstance(source, ArrivingLines) else None
+    return _text_blocks(table, options.id_column, arriving, predictor.finder)
 
 
-def _text_blocks(table: tables.TableReader, id_column: str, arriving: ArrivingLines | None) -> Iterator[QueryBlock]:
-    texts, ids, num_chars = list[str](), list[Any](), 0
+class _Pending:
+    """Collects queries for a block."""
+
+    def __init__(self, finder: ClassFinder) -> None:
+        self.texts, self.num_chars, self._ids = list[str](), 0, list[Any]()
+        self._finder = finder
+        self._classes: dict[str, list[Int64 | None]] = {column: [] for column in FILTER_COLUMNS}
+
+    def add(self, text: str, name: Any, cells: dict[str, Any]) -> None:
+        """Raises BadCellError for a filter that cannot be read."""
+        for column, classes in self._classes.items():
+            classes.append(_classes_of(cells, column, self._finder))
+        self.texts.append(text)
+        self._ids.append(_as_json(name))
+        self.num_chars += len(text)
+
+    def block(self, progress: float) -> QueryBlock:
+        only: Filter | None = None
+        for column, classes in self._classes.items():
+            if any(ids is not None for ids in classes):
+                own = Filter.per_query(classes, len(self._finder), allowed=column == ALLOWED)
+                only = own if only is None else only & own
+        return QueryBlock(self.texts, self._ids, progress, only=only)
+
+
+def _text_blocks(
+    table: tables.TableReader, id_column: str, arriving: ArrivingLines | None, finder: ClassFinder
+) -> Iterator[QueryBlock]:
+    pending = _Pending(finder)
     text_columns: tuple[str, ...] = ()
     for number, cells, progress in table.rows(Notes()):
         text_columns = text_columns or table.text_columns(cells, number)
         if id_column not in cells and id_column != DEFAULT_ID:
             raise table.error(number, f"columns {', '.join(map(repr, cells))}", f"a column {id_column!r}")
         try:
-            texts.append(" ".join(text_of(cells, column) for column in text_columns))
+            text = " ".join(text_of(cells, column) for column in text_columns)
+            pending.add(text, cells.get(id_column), cells)
         except BadCellError as error:
             raise table.error(number, error.found, error.wanted) from None
-        ids.append(_as_json(cells.get(id_column)))
-        num_chars += len(texts[-1])
         all_there = arriving is not None and arriving.caught_up
-        if len(texts) == _BLOCK_ROWS or num_chars > _BLOCK_CHARS or all_there:
-            yield QueryBlock(texts, ids, progress)
-            texts, ids, num_chars = [], [], 0
-    if texts:
-        yield QueryBlock(texts, ids, 1.0)
+        if len(pending.texts) == _BLOCK_ROWS or pending.num_chars > _BLOCK_CHARS or all_there:
+            yield pending.block(progress)
+            pending = _Pending(finder)
+    if pending.texts:
+        yield pending.block(1.0)
+
+
+def _classes_of(cells: dict[str, Any], column: str, finder: ClassFinder) -> Int64 | None:
+    """The classes that a cell names, in the notations of labels; None if it is empty or missing."""
+    cell = cells.get(column)
+    if cell is None or (isinstance(cell, str) and not cell.strip()):
+        return None
+    keys, _ = labels_of(cells, column, tables.Columns.separator)
+    try:
+        return finder.find(keys)
+    except OwlmineError as error:
+        raise BadCellError(
+            f"column {column!r} with an unknown class ({error})", "keys of the model's classes"
+        ) from None
 
 
 def _as_json(value: Any) -> Any:

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from owlmine.index.approximate import ApproximateIndex
 from owlmine.index.exact import ExactIndex
+from owlmine.index.filters import Filter, search
 from owlmine.mining.coded_rows import Table
 
-__all__ = ["ApproximateIndex", "ExactIndex", "Index"]
+__all__ = ["ApproximateIndex", "ExactIndex", "Filter", "Index", "search"]
 
 
 class Index(Protocol):

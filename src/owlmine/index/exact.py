@@ -6,8 +6,8 @@ A table row c is unit * codes + e, and so is a query q. With p the product of th
     |<q, c> - unit_q unit p|  <=  |q - q'| |c| + |q'| |e|       q' the rounded query
 
 with e = 0 for a table of bytes, whose own codes and units these are. So a class that was not chosen scores at most the
-lowest score chosen plus twice that bound. Where the k-th best exact
-score is higher, the answer is that of float32; where it is not, that query is searched in float32 alone.
+lowest score chosen plus twice that bound. Where the k-th best exact score is higher, the answer is that of float32;
+where it is not, that query is searched in float32 alone.
 
 Shapes: N queries, K classes, D dimension, k best classes, R classes chosen.
 """
@@ -17,9 +17,11 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from owlmine.data.rows import Float32, Int64
 from owlmine.mining.coded_rows import CodedRows, Table
 from owlmine.mining.hardest_classes import hardest
 from owlmine.mining.int8 import bytes_may_hold, cpu_multiplies_int8, multiply_bytes
@@ -191,6 +193,49 @@ def rescored(queries_ND: Tensor, table_KD: Table, ids_NR: Tensor, k: int) -> tup
         scores_NR, order_NR = scores_NR.sort(dim=1, descending=True, stable=True)
         scores_Nk[block], ids_Nk[block] = scores_NR[:, :k], own_NR.gather(1, order_NR)[:, :k]
     return scores_Nk, ids_Nk
+
+
+@torch.no_grad()
+def searched_among(queries_ND: Tensor, table_KD: Table, k: int, ids: Int64) -> tuple[Tensor, Tensor]:
+    """Scores and ids [N, k] of the best of these classes, ascending ids, by scoring them all; then -inf and -1."""
+    device = table_KD.device
+    scores_Nk = torch.full((len(queries_ND), k), -torch.inf, device=device)
+    ids_Nk = torch.full((len(queries_ND), k), -1, device=device)
+    for start in range(0, len(ids), _MOST_CLASSES):
+        pool = torch.from_numpy(ids[start : start + _MOST_CLASSES]).to(device)
+        found, found_ids = hardest(queries_ND, table_KD, min(k, len(pool)), pool=pool)
+        scores_NW, ids_NW = torch.cat([scores_Nk, found.float()], dim=1), torch.cat([ids_Nk, found_ids], dim=1)
+        # Equal scores stay in the order of the blocks, which is that of the ids.
+        scores_NW, order_NW = scores_NW.sort(dim=1, descending=True, stable=True)
+        scores_Nk, ids_Nk = scores_NW[:, :k], ids_NW.gather(1, order_NW)[:, :k]
+    return scores_Nk, ids_Nk.masked_fill(scores_Nk == -torch.inf, -1)
+
+
+@torch.no_grad()
+def best_of_pairs(queries_ND: Tensor, table_KD: Table, rows_E: Int64, ids_E: Int64, k: int) -> tuple[Tensor, Tensor]:
+    """Scores and ids [N, k] of the best of a query's own classes; then -inf and -1. ``rows_E``: ascending."""
+    scores_E = products(queries_ND, table_KD, rows_E, ids_E)
+    order_E = np.lexsort((ids_E, -scores_E, rows_E))
+    rows_E, starts = rows_E[order_E], np.searchsorted(rows_E, np.arange(len(queries_ND)))
+    places_E = np.arange(len(rows_E)) - starts[rows_E]
+    first_E = places_E < k
+    scores_Nk, ids_Nk = np.full((len(queries_ND), k), -np.inf, np.float32), np.full((len(queries_ND), k), -1)
+    where = rows_E[first_E], places_E[first_E]
+    scores_Nk[where], ids_Nk[where] = scores_E[order_E][first_E], ids_E[order_E][first_E]
+    return torch.from_numpy(scores_Nk).to(table_KD.device), torch.from_numpy(ids_Nk).to(table_KD.device)
+
+
+def products(queries_ND: Tensor, table_KD: Table, rows_E: Int64, ids_E: Int64) -> Float32:
+    """Inner products [E], each of one query and one class."""
+    products_E, size = np.empty(len(rows_E), np.float32), max(_BLOCK_NUMBERS // table_KD.shape[1], 1)
+    for start in range(0, len(rows_E), size):
+        block = slice(start, start + size)
+        rows, ids = (torch.from_numpy(part[block]).to(table_KD.device) for part in (rows_E, ids_E))
+        if isinstance(table_KD, CodedRows):
+            products_E[block] = table_KD.dots(queries_ND[rows], ids[:, None])[:, 0].cpu().numpy()
+        else:
+            products_E[block] = (queries_ND[rows] * table_KD[ids]).sum(dim=1).float().cpu().numpy()
+    return products_E
 
 
 def _coded(rows_RD: Tensor, *, one_unit: bool) -> tuple[Tensor, Tensor]:

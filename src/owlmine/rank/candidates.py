@@ -21,16 +21,16 @@ from torch import Tensor
 from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever
-from owlmine.index import Index
+from owlmine.index import Filter, Index, search
+from owlmine.index.exact import products
 from owlmine.mining import hardest
-from owlmine.mining.coded_rows import CodedRows, Table, first_rows
+from owlmine.mining.coded_rows import first_rows
 
 SUGGESTED = 20
 """Places for the classes that one judge suggests."""
 
 # Classes looked at for the best trained one, as added ones may come before it.
 _LOOKED_AT = 10
-_BLOCK_NUMBERS = 1 << 24
 
 
 @runtime_checkable
@@ -96,28 +96,23 @@ def find_candidates(
     count: int,
     *,
     index: Index,
-    among: Int64 | None = None,
+    only: Filter | None = None,
     suggesters: Sequence[Suggests] = (),
     num_trained: int | None = None,
 ) -> Candidates:
     """The ``count`` best classes of each query, and the classes that judges suggest.
 
-    ``index``: finds the best of all classes. ``among``: ascending ids to choose from, by exact search. ``num_trained``:
-    the number of trained classes, if others were appended.
+    ``index``: finds the best of all classes. ``only``: the classes to choose from. ``num_trained``: the number of
+    trained classes, if others were appended.
     """
-    if among is None:
-        dense_NS, ids_NS = _arrays(*index.search(encoded.vectors_ND, count))
-    else:
-        chosen = torch.from_numpy(among).to(model.device)
-        scores, places = hardest(encoded.vectors_ND, model.rows[chosen], count)
-        dense_NS, ids_NS = _arrays(scores, chosen[places])
+    dense_NS, ids_NS = _arrays(*search(index, encoded.vectors_ND, count, only))
     best_N: Float32 = dense_NS.max(axis=1, initial=-np.inf)
-    if suggesters and not (among is None and num_trained is None):
+    if suggesters and not (only is None and num_trained is None):
         # The scores of names depend on the best of all trained classes, listed or not.
         best_N = _best_trained(model, encoded.vectors_ND, index, num_trained)
     candidates = Candidates(encoded, ids_NS, dense_NS, best_N, count)
     for suggester in suggesters:
-        candidates = _with_suggested(model, candidates, suggester, among)
+        candidates = _with_suggested(model, candidates, suggester, only)
     return candidates
 
 
@@ -137,19 +132,19 @@ def _best_trained(model: Retriever, vectors_ND: Tensor, index: Index, num_traine
     return best
 
 
-def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggests, among: Int64 | None) -> Candidates:
-    """A place stays empty if its class is already listed, or is not ``among`` those asked for."""
+def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggests, only: Filter | None) -> Candidates:
+    """A place stays empty if its class is already listed, or is not to be chosen."""
     ids_NS = candidates.ids_NS
     suggested_Nn = _as_places(suggester.suggest(candidates.encoded, SUGGESTED))
     unwanted_Nn = np.zeros(suggested_Nn.shape, np.bool_)
     for place, column_N in enumerate(suggested_Nn.T):
         unwanted_Nn[:, place] = (column_N[:, None] == ids_NS).any(axis=1)
-    if among is not None:
-        unwanted_Nn |= ~np.isin(suggested_Nn, among)
+    if only is not None:
+        unwanted_Nn |= ~only.allows(suggested_Nn)
     suggested_Nn = np.where(unwanted_Nn, -1, suggested_Nn)
     dense_Nn = np.full(suggested_Nn.shape, -np.inf, np.float32)
     rows_E, places_E = np.nonzero(suggested_Nn >= 0)
-    dense_Nn[rows_E, places_E] = _products(
+    dense_Nn[rows_E, places_E] = products(
         candidates.encoded.vectors_ND, model.rows, rows_E, suggested_Nn[rows_E, places_E]
     )
     return Candidates(
@@ -165,16 +160,3 @@ def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggest
 def _as_places(ids_Nn: Int64) -> Int64:
     """Pads with empty places to ``SUGGESTED``, the same number for every judge."""
     return np.pad(ids_Nn, ((0, 0), (0, SUGGESTED - ids_Nn.shape[1])), constant_values=-1)
-
-
-def _products(vectors_ND: Tensor, table_KD: Table, rows_E: Int64, ids_E: Int64) -> Float32:
-    """Inner products [E], each of one query and one class."""
-    products_E, size = np.empty(len(rows_E), np.float32), max(_BLOCK_NUMBERS // table_KD.shape[1], 1)
-    for start in range(0, len(rows_E), size):
-        block = slice(start, start + size)
-        rows, ids = (torch.from_numpy(part[block]).to(table_KD.device) for part in (rows_E, ids_E))
-        if isinstance(table_KD, CodedRows):
-            products_E[block] = table_KD.dots(vectors_ND[rows], ids[:, None])[:, 0].cpu().numpy()
-        else:
-            products_E[block] = (vectors_ND[rows] * table_KD[ids]).sum(dim=1).float().cpu().numpy()
-    return products_E

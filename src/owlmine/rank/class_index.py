@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -64,31 +65,48 @@ class ClassIndex:
         return iter(self._keys)
 
 
-def find_classes(words: ClassWords, wanted: Sequence[str]) -> Int64:
-    """The ids of the classes with these keys or, if no key matches, with these names.
+class ClassFinder:
+    """Finds classes by their keys or, if no key matches, by their names."""
 
-    An unknown one raises an error with the closest spellings.
-    """
-    if not wanted:
-        raise OwlmineError("no class was named; wanted at least one key")
-    index = ClassIndex(words.keys)
-    ids: list[int] = []
-    for word in wanted:
-        found = index.get(word)
-        ids.extend([found] if found is not None else _named(words, word))
-    return np.array(ids, np.int64)
+    def __init__(self, words: ClassWords) -> None:
+        self._words = words
 
+    @cached_property
+    def _by_key(self) -> dict[str, int]:
+        return {key: number for number, key in enumerate(self._words.keys)}
 
-def _named(words: ClassWords, word: str) -> list[int]:
-    ids = [number for number, name in enumerate(words.names) if name == word]
-    if len(ids) == 1:
-        return ids
-    if ids:
-        keys = ", ".join(repr(words.keys[number]) for number in ids[:3])
-        raise OwlmineError(f"{len(ids)} classes are named {excerpt(word)}; give a key, such as {keys}")
-    close = _close(words, word)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    raise OwlmineError(f"the model has no class {excerpt(word)}{hint}")
+    @cached_property
+    def _by_name(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, name in enumerate(self._words.names):
+            found.setdefault(name, []).append(number)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles make their own dictionaries."""
+        return ClassFinder, (self._words,)
+
+    def knows(self, word: str) -> bool:
+        return word in self._by_key or word in self._by_name
+
+    def find(self, wanted: Iterable[str]) -> Int64:
+        """The ids of these classes. An unknown one raises an error with the closest spellings."""
+        by_key = self._by_key
+        return np.array([by_key[word] if word in by_key else self._named(word) for word in wanted], np.int64)
+
+    def _named(self, word: str) -> int:
+        ids = self._by_name.get(word, [])
+        if len(ids) == 1:
+            return ids[0]
+        if ids:
+            keys = ", ".join(repr(self._words.keys[number]) for number in ids[:3])
+            raise OwlmineError(f"{len(ids)} classes are named {excerpt(word)}; give a key, such as {keys}")
+        close = _close(self._words, word)
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise OwlmineError(f"the model has no class {excerpt(word)}{hint}")
 
 
 def _close(words: ClassWords, word: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -20,16 +21,17 @@ from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.data.store import Store
 from owlmine.dense.retriever import Retriever
 from owlmine.errors import DataError, OwlmineError
-from owlmine.index import ExactIndex, Index
+from owlmine.index import ExactIndex, Filter, Index
 from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
 from owlmine.rank.candidates import Encoded
+from owlmine.rank.class_index import ClassFinder
+from owlmine.rank.filters import check_filter, filter_of
 from owlmine.rank.queries import (
     as_dense,
     as_sparse,
     as_texts,
     check_scores,
     check_tail,
-    checked_classes,
     checked_features,
     checked_k,
     described,
@@ -92,6 +94,11 @@ class Predictor:
             f" ({self.dense.shape.num_parameters:,} parameters{'; judges: ' + judges if judges else ''})>"
         )
 
+    @cached_property
+    def finder(self) -> ClassFinder:
+        """Finds classes by key or name; made when it is first needed."""
+        return ClassFinder(self.classes)
+
     @property
     def takes(self) -> str:
         """The kind of query that the model takes, in words."""
@@ -113,54 +120,65 @@ class Predictor:
             return as_dense(queries, num_features=num_features)
         return self.features.weigh(as_sparse(queries, num_features=num_features), num_features=num_features)
 
-    def predict(self, queries: Any, k: int = 5, *, tail: float = 0.0) -> list[list[Prediction]]:
+    def predict(
+        self, queries: Any, k: int = 5, *, tail: float = 0.0, allowed: Any = None, forbidden: Any = None
+    ) -> list[list[Prediction]]:
         """The ``k`` best classes of each raw query (see ``prepare``), best first; all if there are fewer.
 
-        ``tail`` lifts rare classes: 0 is best for P@k, 1 for PSP@k.
+        ``tail`` lifts rare classes: 0 is best for P@k, 1 for PSP@k. ``allowed``: keys of the only classes to choose
+        from; ``forbidden``: keys of classes to leave out. Each is one collection for all queries, or a list with a
+        collection, or None, for each query.
         """
-        return self.name(self.predict_batch(queries, k, tail=tail))
+        return self.name(self.predict_batch(queries, k, tail=tail, allowed=allowed, forbidden=forbidden))
 
-    def predict_batch(self, queries: Any, k: int = 5, *, tail: float = 0.0) -> Predictions:
+    def predict_batch(
+        self, queries: Any, k: int = 5, *, tail: float = 0.0, allowed: Any = None, forbidden: Any = None
+    ) -> Predictions:
         """The same as arrays, without an object for each answer."""
         features = self.prepare(queries)
-        return _without_unknown(self.answer(features, k, tail=tail), knows(features))
+        only = filter_of(self.finder, allowed=allowed, forbidden=forbidden, num_queries=len(features))
+        return _without_unknown(self.answer(features, k, only=only, tail=tail), knows(features))
 
     def answer(
         self,
         features: Features,
         k: int,
         *,
-        among: Int64 | None = None,
+        only: Filter | None = None,
         tail: float = 0.0,
         propensity: PropensityConstants | None = None,
     ) -> Predictions:
-        """The ``k`` best classes of prepared queries; ``among`` are the class ids to choose from.
+        """The ``k`` best classes of prepared queries; ``only``: those to choose from.
 
-        If there are fewer classes to choose from, all of them are returned. With a ``tail`` above 0, the order is that
+        If there are fewer classes to choose from, all of them are returned; where queries have different numbers of
+        them, the last places of some are empty. With a ``tail`` above 0, the order is that
         of probability * inverse propensity^tail. A correct answer counts 1 in P@k and its inverse propensity in PSP@k,
         so 0 is best for P@k and 1 for PSP@k. ``propensity``: constants other than those fixed at training.
         """
         check_tail(tail)
         features, num_classes = self._checked(features), self.dense.shape.num_classes
-        chosen = None if among is None else checked_classes(among, num_classes)
-        available = num_classes if chosen is None else len(chosen)
-        k = checked_k(k, available)
+        if only is not None:
+            check_filter(only, num_classes, len(features))
+        available = num_classes if only is None else only.most
+        k = checked_k(k, max(available, 1))
         if tail and self.record.calibration is None:
             raise OwlmineError(
                 "the model has no probabilities, so rare classes cannot be lifted; train it with validation points"
             )
-        width = min(max(k, _LIFTED), available) if tail else k
+        width = max(k, min(_LIFTED, available)) if tail else k
         parts = [
-            self._answer_block(Encoded.of(self.dense, features[block]), width, chosen, block.start)
+            self._answer_block(
+                Encoded.of(self.dense, features[block]), width, None if only is None else only[block], block.start
+            )
             for block in self._blocks(len(features))
         ]
         whole = _joined(parts, width, has_probabilities=self.record.calibration is not None)
         return _cut(self._lifted(whole, tail, propensity or self.record.propensity) if tail else whole, k)
 
-    def shortlist(self, features: Features, k: int, *, among: Int64 | None = None) -> tuple[Float32, Int64]:
+    def shortlist(self, features: Features, k: int, *, only: Filter | None = None) -> tuple[Float32, Int64]:
         """Scores and ids [N, k] by the dense model alone."""
         alone = replace(self, ranker=Ranker(), record=replace(self.record, calibration=None))
-        predictions = alone.answer(features, k, among=among)
+        predictions = alone.answer(features, k, only=only)
         return predictions.scores_Nk, predictions.ids_Nk
 
     def name(self, predictions: Predictions) -> list[list[Prediction]]:
@@ -180,25 +198,25 @@ class Predictor:
             )
         return rows
 
-    def _answer_block(self, encoded: Encoded, k: int, among: Int64 | None, first_row: int) -> Predictions:
+    def _answer_block(self, encoded: Encoded, k: int, only: Filter | None, first_row: int) -> Predictions:
         """By the score alone."""
         calibration = self.record.calibration
         if calibration is None:
-            scores, ids = self._ranked(encoded, k, among, first_row)
+            scores, ids = self._ranked(encoded, k, only, first_row)
             return Predictions(ids, scores, None)
-        if among is None:
+        if only is None:
             scores, ids = self._ranked(encoded, max(k, calibration.depth), None, first_row)
             probabilities = calibration.probabilities(scores)
             return Predictions(ids[:, :k], scores[:, :k], probabilities[:, :k])
         # The probability of a class depends on the best of all classes, not only on the requested ones.
         best, best_ids = self._ranked(encoded, calibration.depth, None, first_row)
-        scores, ids = self._ranked(encoded, k, among, first_row)
+        scores, ids = self._ranked(encoded, k, only, first_row)
         listed = _as_listed(scores, ids, best, best_ids)
         return Predictions(ids, scores, calibration.probabilities(listed, best_NT=best))
 
-    def _ranked(self, encoded: Encoded, k: int, among: Int64 | None, first_row: int) -> tuple[Float32, Int64]:
+    def _ranked(self, encoded: Encoded, k: int, only: Filter | None, first_row: int) -> tuple[Float32, Int64]:
         """The best ``k`` of the candidates, in order."""
-        candidates = self.ranker.candidates(self.dense, encoded, k, among=among, index=self.index)
+        candidates = self.ranker.candidates(self.dense, encoded, k, only=only, index=self.index)
         check_scores(candidates.dense_NS, first_row, filled_NS=candidates.ids_NS >= 0)
         scores, ids = self.ranker.order(candidates)
         check_scores(scores, first_row, filled_NS=ids >= 0)

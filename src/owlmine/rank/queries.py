@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from owlmine.data.formats.memory import without_pandas
-from owlmine.data.rows import Int64, SparseRows, check_rows
+from owlmine.data.rows import SparseRows, check_rows
 from owlmine.dense.finite import LARGEST
 from owlmine.errors import DataError, OwlmineError, excerpt
 
@@ -100,17 +100,6 @@ def checked_k(k: Any, available: int) -> int:
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise DataError("k", found=_shown(k), wanted="a whole number of 1 or more")
     return min(int(k), available)
-
-
-def checked_classes(among: Any, num_classes: int) -> Int64:
-    """Ids of the classes to choose from, ascending, each once."""
-    ids = np.asarray(among)
-    wanted = f"ids from 0 to {num_classes - 1:,}, at least one"
-    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
-        raise DataError("among", found=described(among), wanted=wanted)
-    if ids.min() < 0 or ids.max() >= num_classes:
-        raise DataError("among", found=f"ids from {ids.min():,} to {ids.max():,}", wanted=wanted)
-    return np.unique(ids).astype(np.int64)
 
 
 def knows(features: SparseRows | NDArray[Any]) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from owlmine.data.rows import Float32, Int64
 from owlmine.dense.retriever import Retriever
-from owlmine.index import Index
+from owlmine.index import Filter, Index
 from owlmine.rank.candidates import Candidates, Encoded, Suggests, find_candidates
 from owlmine.rank.judge import JUDGES, Judge
 from owlmine.rank.mix import Mix
@@ -63,15 +63,15 @@ class Ranker:
         k: int,
         *,
         index: Index,
-        among: Int64 | None = None,
+        only: Filter | None = None,
     ) -> Candidates:
-        """The lists to judge for the best ``k`` classes, of all or ``among`` some."""
-        available = model.shape.num_classes if among is None else len(among)
+        """The lists to judge for the best ``k`` classes, of all or of those that a filter allows."""
+        most = model.shape.num_classes if only is None else max(k, only.most)
         return find_candidates(
             model,
             encoded,
-            min(max(k, self.shortlist), available),
-            among=among,
+            min(max(k, self.shortlist), most),
+            only=only,
             suggesters=self.suggesters,
             num_trained=self.num_trained,
             index=index,

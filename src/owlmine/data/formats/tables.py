@@ -105,10 +105,12 @@ class Columns:
     labels: str | None = None
     separator: str = ";"
     """The separator of labels in a text cell; a cell with a JSON list needs none."""
+    others: tuple[str, ...] = ()
+    """Further columns to read."""
 
     def may_use(self, name: str) -> bool:
         """Whether a column with this name may be needed; others are not read."""
-        usual = (*_TEXT_COLUMNS, "content", *_LABEL_COLUMNS, "target_rel")
+        usual = (*_TEXT_COLUMNS, "content", *_LABEL_COLUMNS, "target_rel", *self.others)
         return name in usual or name == self.labels or name in (self.text or "").split(",")
 
 
