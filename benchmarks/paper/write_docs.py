@@ -3,7 +3,8 @@
     python benchmarks/paper/write_docs.py
 
 A block begins with ``<!-- results: NAME -->`` or ``<!-- plan: NAME -->`` and ends with ``<!-- end -->``. Results are
-table1, table2, ratios, table3, moved, best, summary and the questions; of the plan there are sizes, pools and losses.
+table1, table2, ratios, table3, moved, best, summary and the questions; of the plan there are sizes, efforts, pools and
+losses.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "results: summary": summary_table,
     **{f"results: {name}": partial(pictures.table, question) for name, question in QUESTIONS.items()},
     "plan: sizes": plans.sizes,
+    "plan: efforts": plans.efforts,
     "plan: pools": plans.pools,
     "plan: losses": plans.losses,
 }

@@ -1,7 +1,7 @@
 """Effort: the sizes of a run from the fastest to the most accurate, as a ladder. Each rung takes longer than the one
 before it, and is at least as accurate on validation points (docs/research/log.md).
 
-    fast        one model; on a CPU it also visits each point less often, and classifiers have one cost
+    fast        one model; on a CPU it also visits each point less often, and classifiers learn less
     ...         fewer models than the default
     default     the sizes of an ordinary run
     ...         more models; on a CPU, then larger ones
@@ -29,10 +29,10 @@ from owlmine.recipe.plan import (
 
 # The numbers of models in an ensemble that rungs have.
 HEADS = (1, 2, 3, 5, 8, 12)
-# The share of the visits to each point that a fast run on a CPU makes.
-FAST_SHARE = 0.6
-# More small models than these gain less than larger ones, in the same time.
-MOST_SMALL_HEADS = 3
+# A fast run on a CPU: the share of the visits to each point, and the classes that classifiers learn from.
+FAST_SHARE, FAST_CONFUSABLE = 0.6, 50
+# More small models gain less than larger ones in the same time.
+SMALL_HEADS = 3
 MIDDLE_DIM, MIDDLE_EPOCHS, MIDDLE_HEADS = 256, 10.0, (3, 5)
 LEAST_LARGE_HEADS = 3
 # Twice the pool of an ordinary run on a CPU. The pool of a GPU, eight times, would take most of the time.
@@ -63,7 +63,12 @@ def rungs(options: TrainOptions, facts: Facts) -> list[Sizes]:
     usual = default_sizes(options, facts)
     fast = replace(usual, heads=1)
     if not facts.on_gpu:
-        fast = replace(fast, epochs=float(math.ceil(FAST_SHARE * usual.epochs)), costs=(1.0,))
+        fast = replace(
+            fast,
+            epochs=float(math.ceil(FAST_SHARE * usual.epochs)),
+            most_confusable=FAST_CONFUSABLE,
+            costs=(1.0,),
+        )
     fewer = [replace(usual, heads=heads) for heads in HEADS if heads < usual.heads]
     return [fast, *(sizes for sizes in fewer if sizes != fast), usual, *_above(usual, options, facts)]
 
@@ -88,7 +93,7 @@ def _above(usual: Sizes, options: TrainOptions, facts: Facts) -> list[Sizes]:
         most_pairs_of_choice=PAIRS_ON_GPU,
     )
     return [
-        *(sizes for sizes in more if sizes.heads <= MOST_SMALL_HEADS),
+        *(sizes for sizes in more if sizes.heads == SMALL_HEADS),
         *(replace(middle, heads=heads) for heads in MIDDLE_HEADS),
         *(replace(large, heads=heads) for heads in HEADS if LEAST_LARGE_HEADS <= heads <= most_heads),
     ]

@@ -27,7 +27,7 @@ _GIB, _GB, _MB = 1 << 30, 1e9, 1e6
 # The time of a step without gradients and updates, as a share of it: of a warm start, and of encoding points.
 _WARM_SHARE, _ENCODE_SHARE = 0.2, 0.15
 # Passes over the classifiers' pairs, as a share of those of the probe, whose made-up classes are harder.
-_PAIR_SHARE = 0.8
+_PAIR_SHARE = 0.75
 # Work that is no product, in sorted numbers: of a number drawn, of a byte written with its checksum, of a pair put in
 # order, of a feature of a point indexed, of a name or word compared, of a point answered, and of a point while the mix
 # is fitted, and adjusted if there are enough points.
@@ -36,22 +36,23 @@ _ANSWERING, _MIXING, _CLIMBING = 20_000.0, 30_000.0, 50_000.0
 _POINTS_TO_CLIMB = 2_000
 # An approximate index, in products with class vectors: of building it, for each class and number of its vector, and
 # the share of all codes that a search for training points reads.
-_BUILDING, _SEARCHED_SHARE = 3_000.0, 1 / 32
+_BUILDING, _SEARCHED_SHARE = 3_000.0, 1 / 64
 # Everything before and after the stages.
 _SECONDS_AROUND = 0.5
 
 # Bytes: of a number while training, and in the folder of a model; of a weight of the classifiers, and of a feature of a
-# point that votes, in memory and in the folder; of a pair while pairs are put in order, and after that.
+# point that votes, in the folder, and in memory while points are indexed; of a pair while pairs are put in order, and
+# after that.
 TRAINING_BYTES = 4
 SAVED_ROW_BYTES = 4
 WEIGHT_BYTES, SAVED_WEIGHT_BYTES, SAVED_POINT_BYTES = 8, 8, 8
-_ORDERING_BYTES, _PAIR_BYTES = 24, 21
+_INDEXING_BYTES, _ORDERING_BYTES, _PAIR_BYTES = 36, 24, 21
 # Weights of the classifiers that are large enough to stay, for each feature of a point and label.
 _WEIGHTS_PER_FEATURE = 0.7
 # Strings of words, keys and names.
 _STRING_BYTES = 20
 # What libraries and buffers take besides; on a GPU, also as a share of the models.
-_MEMORY_AROUND = 150 << 20
+_MEMORY_AROUND = 200 << 20
 _GPU_SHARE_AROUND = 0.3
 # Larger tables are not built for a probe.
 _MOST_PROBED_BYTES = 2 << 30
@@ -229,7 +230,7 @@ class Estimator:
         sizes = plan.judges
         search = self._facts.num_classes * plan.heads * self._width(plan) * self._product
         if plan.index:
-            search *= 3 * _SEARCHED_SHARE
+            search *= 6 * _SEARCHED_SHARE
         numbers = _ANSWERING * (2 if chooses else 1)
         if chooses:
             numbers += _MIXING
@@ -332,10 +333,10 @@ class Estimator:
             points = 8.0 * self._num_entries
             lists = plan.heads * self._facts.num_classes * self._width(plan)  # a byte for each number
             weights = num_costs * self._num_weights(plan) * WEIGHT_BYTES
-            voters = points * (sizes.neighbours > 0)
+            voters = _INDEXING_BYTES * self._num_entries * (sizes.neighbours > 0)
             peaks.append(joined + lists + points + num_pairs * (TRAINING_BYTES + _ORDERING_BYTES))
             peaks.append(joined + lists + points + num_pairs * _PAIR_BYTES + weights)
-            peaks.append(joined + lists + points + weights + 2 * voters)
+            peaks.append(joined + lists + points + weights + voters)
         before = memory_in_use() if self._facts.on_gpu else self._memory_before
         return before + _MEMORY_AROUND + data + max(peaks)
 

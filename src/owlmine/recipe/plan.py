@@ -113,6 +113,8 @@ class Sizes:
     """Classes drawn for a batch, at most."""
     by_vectors: bool
     """Whether neighbours are also found by vectors."""
+    most_confusable: int
+    """Classes of each training point that linear classifiers learn from, at most."""
     costs: tuple[float, ...]
     """Costs of the linear classifiers to choose from, ..."""
     most_pairs_of_choice: int
@@ -194,6 +196,7 @@ def default_sizes(options: TrainOptions, facts: Facts) -> Sizes:
         epochs=by_size(facts.num_points, EPOCHS_ON_CPU) if small else EPOCHS,
         most_in_pool=POOL_ON_GPU if facts.on_gpu else POOL_ON_CPU,
         by_vectors=facts.on_gpu,
+        most_confusable=MOST_CONFUSABLE,
         costs=COSTS if best else (1.0,),
         most_pairs_of_choice=PAIRS_ON_GPU if facts.on_gpu else PAIRS_ON_CPU,
     )
@@ -298,7 +301,7 @@ def _judges(options: TrainOptions, facts: Facts, sizes: Sizes) -> JudgeSizes:
     by_vectors = sizes.by_vectors or bool(model.neighbours)
     return JudgeSizes(
         shortlist=min(shortlist, facts.num_classes),
-        confusable=min(max(MOST_PAIRS // facts.num_points, LEAST_CONFUSABLE), MOST_CONFUSABLE, facts.num_classes),
+        confusable=min(max(MOST_PAIRS // facts.num_points, LEAST_CONFUSABLE), sizes.most_confusable, facts.num_classes),
         neighbours=min(neighbours, facts.num_points),
         neighbour_kinds=("sparse", "dense") if by_vectors else ("sparse",),
         # Vectors of a linear model have a number for each feature, which is too long to build for a list of classes.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ _FIRST_NUMBER = 1 << 40
 _DRAWN_ROWS, _DRAWN_NUMBERS = 4_096, 1 << 22
 _TILE_QUERIES, _TILE_CLASSES, _TILE_NUMBERS = 256, 1 << 15, 1 << 26
 _PAIR_POINTS, _PAIR_CLASSES, _PAIRS_PER_POINT = 500, 16, 8
-_NEIGHBOUR_POINTS, _NEIGHBOUR_QUERIES = 20_000, 64
+_NEIGHBOUR_POINTS, _NEIGHBOUR_QUERIES = (5_000, 30_000), 64
 
 
 def seconds_per_step(
@@ -102,11 +103,17 @@ def seconds_per_pair(train: Split, *, num_features: int) -> float:
 
 
 def seconds_per_neighbours(train: Split, *, num_features: int, count: int) -> float:
-    """Of finding the nearest of all training points of one query, by features."""
-    points = train.batch(np.arange(min(len(train), _NEIGHBOUR_POINTS), dtype=np.int64)).queries
+    """Of finding the nearest of all training points of one query, by features. Among more points it takes longer by as
+    much for each point."""
+    few, some = (min(len(train), num_points) for num_points in _NEIGHBOUR_POINTS)
+    points = train.batch(np.arange(some, dtype=np.int64)).queries
     assert isinstance(points, SparseRows)
-    lists, queries = SparsePoints.of(points, num_features=num_features), points[:_NEIGHBOUR_QUERIES]
-    return _seconds_of(lambda: lists.nearest(queries, None, count)) / len(queries) * len(train) / len(points)
+    queries, seconds = points[:_NEIGHBOUR_QUERIES], []
+    for number in sorted({few, some}):
+        lists = SparsePoints.of(points[:number], num_features=num_features)
+        seconds.append(_seconds_of(partial(lists.nearest, queries, None, count)) / len(queries))
+    slope = max(seconds[-1] - seconds[0], 0.0) / max(some - few, 1)
+    return seconds[-1] + slope * (len(train) - some)
 
 
 def seconds_per_number() -> float:

@@ -55,15 +55,15 @@ def train(
     if resume and (out / "config.json").exists():
         return finished_before(store, out, options, reporter.message)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)
-    began, plans = time.monotonic(), plans_for(store, options, name=name)
-    estimate = None
-    if resume:
-        plan = plan_of_run(out, plans)
-    else:
-        plan, estimate = choose_plan(store, options, plans)
-        for line in announcement(plan, estimate, out, minutes=options.run.minutes):
-            reporter.message(line)
+    began = time.monotonic()
     with StopSignal() as stop:
+        plans, estimate = plans_for(store, options, name=name), None
+        if resume:
+            plan = plan_of_run(out, plans)
+        else:
+            plan, estimate = choose_plan(store, options, plans)
+            for line in announcement(plan, estimate, out, minutes=options.run.minutes):
+                reporter.message(line)
         model = _run(store, out, options, plan, estimate, reporter, name, resume=resume, stop=stop, began=began)
         if stop.number is not None:
             raise Stopped(stop.number, f"stopped after the model was finished; it is in {out}")
