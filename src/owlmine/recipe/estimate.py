@@ -27,7 +27,7 @@ _GIB, _GB, _MB = 1 << 30, 1e9, 1e6
 # The time of a step without gradients and updates, as a share of it: of a warm start, and of encoding points.
 _WARM_SHARE, _ENCODE_SHARE = 0.2, 0.15
 # Passes over the classifiers' pairs, as a share of those of the probe, whose made-up classes are harder.
-_PAIR_SHARE = 0.75
+_PAIR_SHARE = 0.8
 # Work that is no product, in sorted numbers: of a number drawn, of a byte written with its checksum, of a pair put in
 # order, of a feature of a point indexed, of a name or word compared, of a point answered, and of a point while the mix
 # is fitted, and adjusted if there are enough points.
@@ -200,6 +200,8 @@ class Estimator:
             seconds += self._facts.num_classes * plan.heads * plan.model.dim * _BUILDING * self._product
         if plan.judges.shortlist:
             seconds += self._judges(plan, num_rows, chooses=num_held_out > 0)
+            if num_held_out >= _POINTS_TO_CLIMB:
+                seconds += num_held_out * _CLIMBING * self._number
         return seconds + num_held_out * self._answer(plan, chooses=plan.judges.shortlist > 0)
 
     def _member(self, plan: Plan, held_out: ValidationPart) -> float:
