@@ -163,6 +163,16 @@ def test_progress_is_called_while_models_train() -> None:
     assert seen[-1].step == seen[-1].num_steps
 
 
+def test_effort_and_minutes_are_options_too() -> None:
+    options = {"dim": 8, "device": "cpu"}
+    fast = owlmine.fit(TEXTS, LABELS, options=options, effort="fast")
+    in_no_time = owlmine.fit(TEXTS, LABELS, options=options, minutes=1e-6)
+    assert fast.record.plan["heads"] == 1
+    assert in_no_time.record.plan == fast.record.plan
+    assert same_tensors(in_no_time, fast)
+    assert (fast.record.options["effort"], in_no_time.record.options["minutes"]) == ("fast", 1e-6)
+
+
 def test_options_may_be_an_object_or_names() -> None:
     by_object = owlmine.fit(TEXTS, LABELS, options=owlmine.TrainOptions.of(recipe="single", **OPTIONS), seed=5)
     by_names = owlmine.fit(TEXTS, LABELS, options={"recipe": "single", "seed": 5, **OPTIONS})

@@ -8,7 +8,8 @@ from textwrap import fill
 
 from tables import markdown
 
-from owlmine.recipe.options import TrainOptions
+from owlmine.recipe.effort import plan_of_effort
+from owlmine.recipe.options import EFFORTS, TrainOptions
 from owlmine.recipe.plan import (
     BATCH_ON_GPU,
     EPOCHS_ON_CPU,
@@ -25,7 +26,6 @@ from owlmine.recipe.plan import (
     POOL_SHARE,
     Facts,
     Plan,
-    resolve,
 )
 
 _MANY = 10**9
@@ -55,6 +55,26 @@ def sizes() -> str:
         " is installed."
     )
     return markdown(("training points", "models on a GPU", "models on a CPU"), rows, left=3) + "\n\n" + fill(notes, 120)
+
+
+def efforts() -> str:
+    """What each effort trains, by the number of training points."""
+    limits = sorted({most for table in (HEADS_ON_GPU, HEADS_ON_CPU, EPOCHS_ON_CPU) for most, _ in table})
+    rows = []
+    for most in limits:
+        points = _MANY if math.isinf(most) else int(most)
+        cells = [
+            _in_short(plan(points=points, on_gpu=on_gpu, effort=effort))
+            for on_gpu, efforts in ((False, EFFORTS), (True, ("fast", "most")))
+            for effort in efforts
+        ]
+        rows.append(("more" if math.isinf(most) else f"up to {points:,}", *cells))
+    head = ("training points", *(f"`{effort}` on a CPU" for effort in EFFORTS), "`fast` on a GPU", "`most` on a GPU")
+    return markdown(head, rows, left=6)
+
+
+def _in_short(one: Plan) -> str:
+    return f"{one.heads} × {one.model.dim}, {one.model.epochs:g} epochs"
 
 
 def pools() -> str:
@@ -87,7 +107,7 @@ def losses() -> str:
 def plan(*, points: int = _MANY, classes: int = _MANY, on_gpu: bool = False, **options: str) -> Plan:
     """The plan for texts of this size without a dev split."""
     facts = Facts(points, classes, num_features=100_000, dense=False, has_dev=False, on_gpu=on_gpu)
-    return resolve(TrainOptions.of(**options), facts)
+    return plan_of_effort(TrainOptions.of(**options), facts)
 
 
 def _kinds(kinds: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@
 
 A block begins with ``<!-- results: NAME -->`` or ``<!-- plan: NAME -->`` and ends with ``<!-- end -->``. Results are
 table1, table2, ratios, table3, moved, best, summary, costs, latency, stages and the questions; of the plan there are
-sizes, pools and losses.
+sizes, efforts, pools and losses.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "results: stages": stages.table,
     **{f"results: {name}": partial(pictures.table, question) for name, question in QUESTIONS.items()},
     "plan: sizes": plans.sizes,
+    "plan: efforts": plans.efforts,
     "plan: pools": plans.pools,
     "plan: losses": plans.losses,
 }

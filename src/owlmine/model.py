@@ -111,6 +111,8 @@ def fit(
     validation: tuple[Any, Any] | None = None,
     device: str | None = None,
     seed: int | None = None,
+    effort: str | None = None,
+    minutes: float | None = None,
     options: TrainOptions | Mapping[str, Any] | None = None,
     reading: ConvertOptions | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -120,13 +122,14 @@ def fit(
     X: texts, a SciPy matrix, a NumPy array or a pandas object, with labels ``Y`` as a list of labels or of lists of
         labels, or a sparse or dense indicator matrix. Without ``Y``: a dataset on disk (a folder, a store, ``sample``).
     class_names: names of classes, by key, or in the order of the columns of an indicator matrix. validation: (X, Y) for
-    choices and calibration; by default, training points are held out. options: ``TrainOptions``, or some of its options
+    choices and calibration; by default, training points are held out. device, seed, effort, minutes: options of
+    ``owlmine train``. options: ``TrainOptions``, or some of its options
     by name, such as ``{"epochs": 3, "dim": 64}``. reading: how texts and files are read, as for ``owlmine data
     convert``. progress: called with a ``Progress`` while models train.
     """
     chosen = options if isinstance(options, TrainOptions) else TrainOptions.of(**dict(options or {}))
-    given = {name: value for name, value in (("device", device), ("seed", seed)) if value is not None}
-    chosen = chosen.with_(**given)
+    given = {"device": device, "seed": seed, "effort": effort, "minutes": minutes}
+    chosen = chosen.with_(**{name: value for name, value in given.items() if value is not None})
     data, name = _dataset(X, Y, class_names, validation, reading)
     reporter = SilentReporter() if progress is None else _Callback(progress)
     return Model.of(recipe.fit(data, chosen, name=name, surroundings=recipe.Surroundings(reporter)))

@@ -258,6 +258,7 @@ def test_rates_beyond_all_measure(store: Store, tmp_path: Path, owlmine_command:
     [
         (("--pool", "80"), "pool is 80; wanted at most 79"),
         (("--batch-size", "0"), "--batch-size is 0; wanted 1 or more"),
+        (("--effort", "fast", "--minutes", "5"), "--minutes is 5.0; wanted none with --effort fast"),
     ],
 )
 def test_bad_arguments(
@@ -385,3 +386,26 @@ def test_killed_while_tensorboard_watches(store: Store, tmp_path: Path, owlmine_
     curves = curves_of(out / "tensorboard")
     assert list(curves["validation/P@1"]) == list(range(20, 601, 20))
     assert {50, 100, 550, 600} <= set(curves["loss"])
+
+
+# Effort and time.
+
+
+def test_the_help_has_effort_and_minutes(owlmine_command: Command) -> None:
+    shown = owlmine_command("train", "--help").stdout
+    assert "--effort" in shown
+    assert "--minutes" in shown
+
+
+def test_minutes_choose_a_plan_and_say_it(tmp_path: Path, store: Store) -> None:
+    """The fastest, if there is no time at all; options that are given stay."""
+    out = tmp_path / "model"
+    done = start(store.path, "--out", out, "--minutes", "0.00001", "--dim", "16", "--device", "cpu")
+    _, stderr = done.communicate()
+    assert done.returncode == 0, stderr
+    first, second = stderr.splitlines()[:2]
+    assert re.fullmatch(
+        r"plan: 1 model of 16 dimensions, 5 epochs, .*: about \d+ s, [\d.]+ GiB of memory, \d+ MB on disk", first
+    )
+    assert second == "this is the fastest plan; it does not fit into --minutes 1e-05"
+    assert owlmine.load(out).record.options["minutes"] == 0.00001

@@ -30,7 +30,7 @@ def documented() -> dict[str, tuple[str, str]]:
 
 def shown(name: str, default: Any) -> str:
     if default is None:
-        return "off" if name == "pool_start" else "chosen"
+        return "off" if name in ("pool_start", "minutes") else "chosen"
     return {True: "on", False: "off"}[default] if isinstance(default, bool) else str(default)
 
 

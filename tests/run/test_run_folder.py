@@ -60,7 +60,7 @@ def bytes_in(folder: Path) -> dict[Path, bytes]:
 def test_what_a_run_says_of_itself(store: Store, unfinished: Path) -> None:
     """Every option, what was chosen for the data and the machine, and the checksum of the data."""
     record = json.loads((unfinished / "run.json").read_text())
-    assert set(record) == {"options", "plan", "data"}
+    assert set(record) == {"options", "plan", "data", "estimate"}
     options = small_options().to_dict()
     assert {*options} - {*record["options"]} == {"tensorboard", "checkpoint_minutes"}
     assert {name: options[name] for name in record["options"]} == record["options"]
@@ -200,14 +200,14 @@ def test_a_run_that_began_meanwhile_is_left_alone(
 ) -> None:
     """The folder was free when it was looked at first, and is looked at again under the lock."""
     out = tmp_path / "out"
-    plan = owlmine.run.plan_for
+    plans = owlmine.run.plans_for
 
     def meanwhile(*given: Any, **named: Any) -> Any:
         monkeypatch.undo()
         interrupted(store, out, small_options(seed=9), at=6)
-        return plan(*given, **named)
+        return plans(*given, **named)
 
-    monkeypatch.setattr(owlmine.run, "plan_for", meanwhile)
+    monkeypatch.setattr(owlmine.run, "plans_for", meanwhile)
     with pytest.raises(OwlmineError, match="has an unfinished run; continue with --resume"):
         train(store, out, small_options())
     assert is_run_of(out, store, small_options(seed=9))

@@ -57,6 +57,10 @@ class ValidationPart:
             for start in range(0, len(rows), _BLOCK_ROWS):
                 yield self.split.batch(rows[start : start + _BLOCK_ROWS])
 
+    def brief_step(self, num_classes: int) -> int:
+        """A brief look takes every so many points."""
+        return max(len(self) // max(_BRIEF_SCORES // num_classes, _BRIEF_POINTS), 1)
+
     def measure(self, model: Retriever, *, briefly: bool = False) -> dict[str, float]:
         """P@1, P@3 and P@5 in percent (those with enough classes).
 
@@ -65,8 +69,7 @@ class ValidationPart:
         num_classes = model.shape.num_classes
         ks = cutoffs(num_classes)
         metrics = RankingMetrics(num_classes, ks=ks)
-        fewest = max(_BRIEF_SCORES // num_classes, _BRIEF_POINTS)
-        for batch in self.batches(max(len(self) // fewest, 1) if briefly else 1):
+        for batch in self.batches(self.brief_step(num_classes) if briefly else 1):
             _, ids = model.top(query_batch(batch.queries, model.device), ks[-1])
             metrics.update(ids.cpu().numpy(), batch.labels)
         return precisions(metrics)

@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from owlmine.data.batches import Batches
 from owlmine.data.rows import SparseRows
@@ -56,8 +55,10 @@ from owlmine.rank.predictor import Predictor
 from owlmine.rank.probabilities import DEPTH, Calibration
 from owlmine.rank.record import Record
 from owlmine.rank.words import ClassWords, FeatureWords
+from owlmine.recipe.effort import ladder, plan_of_effort
+from owlmine.recipe.estimate import Estimate, Estimator, fits
 from owlmine.recipe.options import TrainOptions
-from owlmine.recipe.plan import Facts, Plan, resolve, suits_index
+from owlmine.recipe.plan import Facts, Plan, suits_index
 
 
 class Surroundings:
@@ -98,17 +99,40 @@ def fit(
 
 
 def plan_for(data: Dataset, options: TrainOptions, *, name: str) -> Plan:
-    """The plan of these options for this data on this machine. Raises OwlmineError if there is none."""
+    """The plan of these options for this data on this machine. Raises OwlmineError if there is none.
+
+    With ``minutes``, it depends on the speed of the machine, so a run that is resumed must not ask again.
+    """
+    plans = plans_for(data, options, name=name)
+    return plans[0] if options.run.minutes is None else choose_plan(data, options, plans)[0]
+
+
+def plans_for(data: Dataset, options: TrainOptions, *, name: str) -> list[Plan]:
+    """The plans that these options leave to choose from, the fastest first: one without ``minutes``."""
     require_workable_values(data, name=name)
     facts = Facts.of(data, choose_device(options.run.device))
     try:
-        plan = resolve(options, facts)
-        # Fails if nothing is left to learn from.
+        plans = [plan_of_effort(options, facts)] if options.run.minutes is None else ladder(options, facts)
+        # Fails if nothing is left to learn from; all plans hold out the same points.
+        plan = plans[0]
         held_out = ValidationPart(data, share=plan.rehearsal or plan.validation, block=plan.validation_block)
         Batches(data["train"], batch_size=1, seed=0, rows=held_out.train_rows)
     except ValueError as error:
         raise OwlmineError(str(error)) from error
-    return plan
+    return plans
+
+
+def choose_plan(data: Dataset, options: TrainOptions, plans: Sequence[Plan]) -> tuple[Plan, Estimate]:
+    """The last of these plans that fits into the time and memory, or the first if none does; and what it takes."""
+    device = choose_device(options.run.device)
+    estimator = Estimator(data, Facts.of(data, device), device, checkpoint_seconds=60 * options.run.checkpoint_minutes)
+    chosen = plans[0], estimator(plans[0])
+    for plan in plans[1:]:
+        estimate = estimator(plan)
+        if not fits(estimate, minutes=options.run.minutes):
+            break
+        chosen = plan, estimate
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -182,7 +206,7 @@ class Fit:
         return uncalibrated, Choice(ranker.mix, figures, calibration, history)
 
     def _train_members(self, plan: Plan, stage: str, held_out: ValidationPart) -> list[DenseFit]:
-        if not plan.side_by_side or torch.get_num_threads() == 1:
+        if not plan.trains_side_by_side:
             return [self._train_member(plan, number, stage, held_out) for number in range(plan.heads)]
         self._around.check(f"before the {plan.heads} models")
         self._say(f"{plan.heads} models, side by side")

@@ -24,6 +24,7 @@ TRAINABLE = tuple(name for name, entry in LOSSES.items() if entry.inputs in ("po
 SCHEDULES = ("linear", "cosine", "constant")
 RECIPES = ("best", "single")
 OPTIMISERS = ("sgd", "adaptive")
+EFFORTS = ("fast", "default", "most")
 
 _common = partial(option, common=True)
 
@@ -138,8 +139,17 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Validation, seed, device and files of a run."""
+    """Effort, validation, seed, device and files of a run."""
 
+    effort: str = _common(
+        "default",
+        "fast: smaller and fewer models. most: larger and more models, for the best accuracy. Options that are given"
+        " stay as they are.",
+    )
+    minutes: float | None = _common(
+        None,
+        "Choose the largest effort that is estimated to fit into these minutes (default: --effort decides).",
+    )
     validation: float = _common(0.02, "Share of the training data to validate on, if there is no dev split.")
     validation_block: int = option(1, "Neighbouring training points to hold out together.")
     patience: int = option(
@@ -155,6 +165,9 @@ class RunOptions:
         _check_types(self)
         _check(
             self,
+            ("effort", self.effort in EFFORTS, f"one of {', '.join(EFFORTS)}"),
+            ("minutes", self.minutes is None or 0 < self.minutes < math.inf, "above 0, and finite"),
+            ("minutes", self.minutes is None or self.effort == "default", f"none with --effort {self.effort}"),
             ("validation", 0 <= self.validation < 1, "0 to below 1"),
             ("validation_block", self.validation_block >= 1, "1 or more"),
             ("patience", self.patience >= 0, "0 or more"),

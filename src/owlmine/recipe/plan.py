@@ -79,6 +79,11 @@ class Plan:
         """Whether training is one dense model, trained once, and nothing else."""
         return self.heads == 1 and not self.judges.shortlist and not self.rehearsal
 
+    @property
+    def trains_side_by_side(self) -> bool:
+        """Whether models are trained at the same time in this process."""
+        return self.side_by_side and torch.get_num_threads() > 1
+
     def member(self, number: int) -> DenseSettings:
         """The settings of one model. Its seed is unique in the run, and among runs with other seeds."""
         return replace(self.model, seed=(self.model.seed * self.heads + number) % 2**32)
@@ -103,6 +108,26 @@ class Plan:
         plan = asdict(self)
         plan["judges"] = {n: list(v) if isinstance(v, tuple) else v for n, v in plan["judges"].items()}
         return plan
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that cost time and bring accuracy. Options override them."""
+
+    heads: int
+    """Models in the ensemble."""
+    dim: int
+    epochs: float
+    most_in_pool: int
+    """Classes drawn for a batch, at most."""
+    by_vectors: bool
+    """Whether neighbours are also found by vectors."""
+    most_confusable: int
+    """Classes of each training point that linear classifiers learn from, at most."""
+    costs: tuple[float, ...]
+    """Costs of the linear classifiers to choose from, ..."""
+    most_pairs_of_choice: int
+    """... with at most so many pairs to learn from."""
 
 
 # With few dense queries, an ordinary run has too few steps. Smaller batches and more epochs give it enough, and few
@@ -172,29 +197,37 @@ LOSS_NUMBERS = {
 """Losses with a search of their own. All others use the numbers of ``bowl``, the paper's."""
 
 
-def resolve(options: TrainOptions, facts: Facts) -> Plan:
-    """The sizes that the options give, and defaults for this data and device for all others.
+def default_sizes(options: TrainOptions, facts: Facts) -> Sizes:
+    """The sizes of an ordinary run on this data and device."""
+    model, best = options.model, options.model.recipe == "best"
+    is_ensemble = best and model.kind == "embedding"
+    # Without judges to make up for less, the sizes are those of a single model.
+    small = is_ensemble and not facts.on_gpu and not facts.dense
+    return Sizes(
+        heads=by_size(facts.num_points, HEADS_ON_GPU if facts.on_gpu else HEADS_ON_CPU) if is_ensemble else 1,
+        dim=DIM_ON_CPU if small else DIM,
+        epochs=by_size(facts.num_points, EPOCHS_ON_CPU) if small else EPOCHS,
+        most_in_pool=POOL_ON_GPU if facts.on_gpu else POOL_ON_CPU,
+        by_vectors=facts.on_gpu,
+        most_confusable=MOST_CONFUSABLE,
+        costs=COSTS if best else (1.0,),
+        most_pairs_of_choice=PAIRS_ON_GPU if facts.on_gpu else PAIRS_ON_CPU,
+    )
+
+
+def resolve(options: TrainOptions, facts: Facts, sizes: Sizes | None = None) -> Plan:
+    """The sizes that the options give, and for all others ``sizes``, or defaults for this data and device.
 
     Raises ValueError if the options are impossible.
     """
-    model, run = options.model, options.run
+    model, run, sizes = options.model, options.run, sizes or default_sizes(options, facts)
     best = model.recipe == "best"
-    judges = _judges(options, facts)
-    heads = model.heads or (
-        _by_size(facts.num_points, _heads_table(facts)) if best and model.kind == "embedding" else 1
-    )
-    # Without judges to make up for less, the sizes are those of a single model.
-    small = best and not facts.on_gpu and not facts.dense and model.kind == "embedding"
-    settings = _dense_settings(
-        options,
-        facts,
-        dim=DIM_ON_CPU if small else DIM,
-        epochs=_by_size(facts.num_points, EPOCHS_ON_CPU) if small else EPOCHS,
-    )
+    judges = _judges(options, facts, sizes)
+    settings = _dense_settings(options, facts, sizes)
     check_objective(settings, num_classes=facts.num_classes)
     plan = Plan(
-        heads=heads,
-        side_by_side=heads > 1 and not facts.on_gpu and _work(settings) >= SIDE_BY_SIDE_FROM,
+        heads=model.heads or sizes.heads,
+        side_by_side=(model.heads or sizes.heads) > 1 and not facts.on_gpu and _work(settings) >= SIDE_BY_SIDE_FROM,
         model=settings,
         judges=judges,
         validation=run.validation,
@@ -218,9 +251,9 @@ def suits_index(options: TrainOptions, facts: Facts) -> bool:
     return not facts.on_gpu and options.model.kind == "embedding" and facts.num_classes >= INDEX_FROM
 
 
-def _dense_settings(options: TrainOptions, facts: Facts, *, dim: int, epochs: float) -> DenseSettings:
-    """``dim`` and ``epochs``: defaults, unless the data is a small table."""
-    loss, steps, run = options.loss, options.steps, options.run
+def _dense_settings(options: TrainOptions, facts: Facts, sizes: Sizes) -> DenseSettings:
+    """Small tables have a dimension and epochs of their own."""
+    loss, steps, run, dim, epochs = options.loss, options.steps, options.run, sizes.dim, sizes.epochs
     numbers, batch_size = LOSS_NUMBERS.get(loss.loss, _HINGE), steps.batch_size or _batch_size(options, facts)
     if facts.is_small_table:
         # Gradients are sums over a batch, and every point contributes to the maps and to every feature.
@@ -232,7 +265,7 @@ def _dense_settings(options: TrainOptions, facts: Facts, *, dim: int, epochs: fl
         )
         dim = min(dim, max(LEAST_DIM, 2 ** round(math.log2(4 * math.sqrt(facts.num_classes)))))
         epochs = max(epochs, float(math.ceil(LEAST_STEPS / math.ceil(facts.num_points / batch_size))))
-    pool = loss.pool or default_pool(loss, num_classes=facts.num_classes, on_gpu=facts.on_gpu)
+    pool = loss.pool or default_pool(loss, num_classes=facts.num_classes, most=sizes.most_in_pool)
     return DenseSettings(
         kind=options.model.kind,
         dim=options.model.dim or dim,
@@ -267,18 +300,17 @@ def _dense_settings(options: TrainOptions, facts: Facts, *, dim: int, epochs: fl
 def _batch_size(options: TrainOptions, facts: Facts) -> int:
     if not facts.is_small_table:
         many = facts.on_gpu and not facts.dense and options.model.recipe == "best" and options.model.kind == "embedding"
-        return _by_size(facts.num_points, BATCH_ON_GPU) if many else BATCH
+        return by_size(facts.num_points, BATCH_ON_GPU) if many else BATCH
     return min(BATCH, max(LEAST_BATCH, facts.num_points // LEAST_STEPS_PER_EPOCH))
 
 
-def default_pool(loss: LossOptions, *, num_classes: int, on_gpu: bool) -> int:
+def default_pool(loss: LossOptions, *, num_classes: int, most: int) -> int:
     """The size of the pool if the options give none."""
     top = loss.top or LOSS_NUMBERS.get(loss.loss, _HINGE).top
-    most = POOL_ON_GPU if on_gpu else POOL_ON_CPU
     return min(most, max(num_classes // POOL_SHARE, LEAST_POOL, top), num_classes - 1)
 
 
-def _judges(options: TrainOptions, facts: Facts) -> JudgeSizes:
+def _judges(options: TrainOptions, facts: Facts, sizes: Sizes) -> JudgeSizes:
     """Models for dense queries have no judges, because all judges use sparse features."""
     model, best = options.model, options.model.recipe == "best"
     for name in ("shortlist", "neighbours"):
@@ -288,24 +320,20 @@ def _judges(options: TrainOptions, facts: Facts) -> JudgeSizes:
     if not shortlist and model.neighbours:
         raise ValueError(f"neighbours is {model.neighbours}; wanted 0 without a shortlist")
     neighbours = model.neighbours if model.neighbours is not None else NEIGHBOURS if best and shortlist else 0
-    by_vectors = facts.on_gpu or bool(model.neighbours)
+    by_vectors = sizes.by_vectors or bool(model.neighbours)
     return JudgeSizes(
         shortlist=min(shortlist, facts.num_classes),
-        confusable=min(max(MOST_PAIRS // facts.num_points, LEAST_CONFUSABLE), MOST_CONFUSABLE, facts.num_classes),
+        confusable=min(max(MOST_PAIRS // facts.num_points, LEAST_CONFUSABLE), sizes.most_confusable, facts.num_classes),
         neighbours=min(neighbours, facts.num_points),
         neighbour_kinds=("sparse", "dense") if by_vectors else ("sparse",),
         # Vectors of a linear model have a number for each feature, which is too long to build for a list of classes.
         names=model.names and shortlist > 0 and model.kind == "embedding",
-        costs=COSTS if best else (1.0,),
-        most_pairs_of_choice=PAIRS_ON_GPU if facts.on_gpu else PAIRS_ON_CPU,
+        costs=sizes.costs,
+        most_pairs_of_choice=sizes.most_pairs_of_choice,
     )
 
 
-def _heads_table(facts: Facts) -> Sequence[tuple[float, int]]:
-    return HEADS_ON_GPU if facts.on_gpu else HEADS_ON_CPU
-
-
-def _by_size(num_points: int, sizes: Sequence[tuple[float, Number]]) -> Number:
+def by_size(num_points: int, sizes: Sequence[tuple[float, Number]]) -> Number:
     """The value of the first size that is large enough."""
     return next(value for most, value in sizes if num_points <= most)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from owlmine.data.datasets import open_dataset
@@ -12,13 +13,16 @@ from owlmine.errors import OwlmineError
 from owlmine.files import remove_unfinished, write_text
 from owlmine.folder.model_folder import save_model
 from owlmine.model import Model
-from owlmine.recipe.fit import Fit, plan_for
+from owlmine.recipe.estimate import Estimate, announcement
+from owlmine.recipe.fit import Fit, choose_plan, plans_for
 from owlmine.recipe.options import TrainOptions
 from owlmine.recipe.plan import Plan
 from owlmine.run.curves import require_tensorboard
 from owlmine.run.run_folder import (
     check_folder,
     finished_before,
+    note_costs,
+    plan_of_run,
     remove_working_files,
     require_run_of,
     run_description,
@@ -51,9 +55,16 @@ def train(
     if resume and (out / "config.json").exists():
         return finished_before(store, out, options, reporter.message)
     name = data_name or (store.path.name if isinstance(data, Store) else Path(data).name)
-    plan = plan_for(store, options, name=name)
+    began = time.monotonic()
     with StopSignal() as stop:
-        model = _run(store, out, options, plan, reporter, name, resume=resume, stop=stop)
+        plans, estimate = plans_for(store, options, name=name), None
+        if resume:
+            plan = plan_of_run(out, plans)
+        else:
+            plan, estimate = choose_plan(store, options, plans)
+            for line in announcement(plan, estimate, out, minutes=options.run.minutes):
+                reporter.message(line)
+        model = _run(store, out, options, plan, estimate, reporter, name, resume=resume, stop=stop, began=began)
         if stop.number is not None:
             raise Stopped(stop.number, f"stopped after the model was finished; it is in {out}")
     return model
@@ -64,14 +75,16 @@ def _run(
     out: Path,
     options: TrainOptions,
     plan: Plan,
+    estimate: Estimate | None,
     reporter: Reporter,
     name: str,
     *,
     resume: bool,
     stop: StopSignal,
+    began: float,
 ) -> Model:
     with running_in(out, resume=resume):
-        _begin(out, store, options, plan, resume=resume)
+        _begin(out, store, options, plan, estimate, resume=resume)
         surroundings = FolderSurroundings(
             out,
             reporter,
@@ -86,18 +99,22 @@ def _run(
         stop.check("before the model was saved")
         write_metrics(out, [dict(line) for line in model.record.history], reporter)
         save_model(out, model)
+        # A resumed run does not know how long its earlier parts took.
+        note_costs(out, seconds=None if resume else time.monotonic() - began, message=reporter.message)
         # Only now: a run killed before this line resumes from the files that are removed here.
         remove_working_files(out, reporter.message)
         return model
 
 
-def _begin(out: Path, store: Store, options: TrainOptions, plan: Plan, *, resume: bool) -> None:
+def _begin(
+    out: Path, store: Store, options: TrainOptions, plan: Plan, estimate: Estimate | None, *, resume: bool
+) -> None:
     if resume:
         require_run_of(out, store, options, plan)
         return
     try:
         remove_unfinished(out)
-        write_text(out / "run.json", run_description(store, options, plan))
+        write_text(out / "run.json", run_description(store, options, plan, estimate))
     except OSError as error:
         raise OwlmineError(f"{out}: cannot be written: {error.strerror}") from error
 

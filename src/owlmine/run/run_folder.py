@@ -5,17 +5,20 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from owlmine.data.store import Dataset
 from owlmine.device import choose_device
 from owlmine.errors import OwlmineError
 from owlmine.files import is_unfinished, remove_unfinished, write_text
 from owlmine.model import Model, load
+from owlmine.recipe.estimate import Estimate, peak_memory
 from owlmine.recipe.options import TrainOptions
 from owlmine.recipe.plan import Plan
 from owlmine.run.checkpoints import BestWeights, Checkpoints
@@ -24,13 +27,48 @@ from owlmine.version import __version__
 MEMBERS = "members"
 """The folder of the models of an ensemble, while the run is unfinished."""
 METRICS = "metrics.jsonl"
+_RUN = "run.json"
 _REHEARSAL = "rehearsal"
 
 
-def run_description(data: Dataset, options: TrainOptions, plan: Plan) -> str:
-    """The content of ``run.json``: a run can only be resumed with the same values."""
-    record = {"options": options.binding(), "plan": plan.to_dict(), "data": data.meta["checksum"]}
+def run_description(data: Dataset, options: TrainOptions, plan: Plan, estimate: Estimate | None) -> str:
+    """The content of ``run.json``. A run can only be resumed with the same options, plan and data; the estimate of what
+    it takes is for people."""
+    record = {
+        "options": options.binding(),
+        "plan": plan.to_dict(),
+        "data": data.meta["checksum"],
+        "estimate": None if estimate is None else estimate.to_dict(),
+    }
     return json.dumps(record, indent=1) + "\n"
+
+
+def note_costs(out: Path, *, seconds: float | None, message: Callable[[str], None]) -> None:
+    """Adds to ``run.json`` what the run took, in the units of its estimate. Called when the folder is largest."""
+    costs = {
+        "seconds": None if seconds is None else round(seconds, 1),
+        "memory_bytes": peak_memory(),
+        "gpu_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0,
+        "disk_bytes": sum(file.stat().st_size for file in out.rglob("*") if file.is_file()),
+    }
+    try:
+        record = json.loads((out / _RUN).read_text("utf-8"))
+        write_text(out / _RUN, json.dumps(record | {"costs": costs}, indent=1) + "\n")
+    except (OSError, ValueError, TypeError) as error:
+        message(f"{out / _RUN}: what the run took cannot be noted: {error}; the model is finished")
+
+
+def plan_of_run(out: Path, plans: Sequence[Plan]) -> Plan:
+    """The plan that the folder's run began with, never a new choice; the first if it is none of these."""
+    try:
+        stored = json.loads((out / _RUN).read_text("utf-8"))["plan"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return plans[0]
+    return next((plan for plan in plans if _as_stored(plan) == stored), plans[0])
+
+
+def _as_stored(plan: Plan) -> Any:
+    return json.loads(json.dumps(plan.to_dict()))
 
 
 def is_run_of(out: Path, data: Dataset, options: TrainOptions) -> bool:
@@ -49,8 +87,8 @@ def differences(out: Path, data: Dataset, options: TrainOptions, plan: Plan | No
     if checksum != data.meta["checksum"]:
         found.append("the data have changed")
     if not found and plan is not None:  # the same options may give a different plan on another machine
-        now = json.loads(json.dumps(plan.to_dict()))
-        found = [f"the plan for this machine: {change}" for change in _changes(now, plan_before)]
+        changes = _changes(_as_stored(plan), plan_before)
+        found = [f"the plan for this machine: {change}" for change in changes]
     return found
 
 
