@@ -40,16 +40,17 @@ def test_a_fast_run(num_points: int) -> None:
 
 @pytest.mark.parametrize("num_points", SIZES)
 def test_the_most_on_a_cpu_is_what_a_gpu_does(num_points: int) -> None:
-    """But for pools, which are smaller where classes are very many."""
+    """But for pools, which are smaller where classes are very many, and for batches, which need not be large."""
     for num_classes, pool in ((20_000, 2_500), (10**6, 8_192)):
         facts = {"num_points": num_points, "num_classes": num_classes}
         most, on_gpu = plan_of("most", **facts), plan_of("default", **facts, on_gpu=True)
         assert most.model.pool == pool
-        assert replace(most, model=replace(most.model, pool=on_gpu.model.pool), index=False) == on_gpu
+        own = replace(most.model, pool=on_gpu.model.pool, batch_size=on_gpu.model.batch_size)
+        assert replace(most, model=own, index=False, side_by_side=False) == on_gpu
 
 
 def test_the_most_on_a_gpu_is_more_models() -> None:
-    for num_points, heads in ((45_000, 12), (90_000, 8), (10**6, 5)):
+    for num_points, heads in ((45_000, 12), (90_000, 8), (10**6, 3)):
         usual = plan_of("default", num_points=num_points, on_gpu=True)
         assert plan_of("most", num_points=num_points, on_gpu=True) == replace(usual, heads=heads)
 

@@ -34,7 +34,7 @@ FAST_SHARE, FAST_CONFUSABLE = 0.6, 50
 # More small models gain less than larger ones in the same time.
 SMALL_HEADS = 3
 MIDDLE_DIM, MIDDLE_EPOCHS, MIDDLE_HEADS = 256, 10.0, (3, 5)
-LEAST_LARGE_HEADS = 3
+LEAST_LARGE_HEADS = 2
 # Twice the pool of an ordinary run on a CPU. The pool of a GPU, eight times, would take most of the time.
 POOL_OF_MOST = 8_192
 

@@ -333,7 +333,7 @@ class Estimator:
             joined = float(plan.heads * self._numbers(plan) * (CODED_BYTES if plan.coded else TRAINING_BYTES))
         # Files of a store are mapped, and count as memory once they are read.
         data = 8.0 * (self._num_entries + self._num_labels) if isinstance(self._data, Store) else 0.0
-        peaks = [members + (joined if plan.heads > 1 else 0.0)]
+        peaks = [members + (joined if plan.heads > 1 or plan.coded else 0.0)]
         sizes = plan.judges
         if sizes.shortlist:
             num_pairs = self._num_pairs(plan, self._facts.num_points)
