@@ -6,7 +6,8 @@ MODEL: a model folder; without it, a single model is trained on the sample. DATA
 a store (of which the test split is searched), or a table of texts. For each kind: seconds of building and MB in memory
 beyond the class vectors, how many of the 10 and 50 best classes it finds (in percent of exact search), and the
 milliseconds per query for a list of 50, alone (the median, and the fastest tenth) and in one batch. Ratios are to exact
-search in float32 in the same run. The same figures go to benchmarks/results/index.json, by the name of the data, with the machine and the commit.
+search in float32 in the same run. The same figures go to benchmarks/results/index.json, by the name of the data, with
+the machine and the commit.
 """
 
 from __future__ import annotations
