@@ -36,7 +36,7 @@ def index_command(
     ] = None,
     kind: Annotated[
         str,
-        typer.Option("--kind", help="ivf: groups of short codes. hnsw: links between near classes; larger and slower."),
+        typer.Option("--kind", help="ivf: groups of short codes. hnsw: links between near classes; larger."),
     ] = DEFAULT_KIND,
     as_json: JsonOption = False,
 ) -> None:
