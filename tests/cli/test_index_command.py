@@ -81,7 +81,7 @@ def test_added_classes_join_the_index(model: Path, kind: str, tmp_path: Path) ->
     larger = owlmine.load(tmp_path / "larger")
     assert isinstance(larger.index, ApproximateIndex)
     assert (larger.index.kind, larger.index.num_classes) == (kind, NUM_CLASSES + 2)
-    vectors_CD = larger.dense.classes.weight[NUM_CLASSES:]
+    vectors_CD = larger.dense.rows[NUM_CLASSES:]
     assert larger.index.search(vectors_CD, 1)[1][:, 0].tolist() == [NUM_CLASSES, NUM_CLASSES + 1]
 
 
@@ -136,7 +136,7 @@ def test_a_harmed_index_is_refused_and_exact_search_offered(model: Path, harm: s
         file.unlink()
     elif harm == "of another model":
         wider = _fitted(1).add_classes([_text(1)], [["new class"]])
-        file.write_bytes(ApproximateIndex.build(wider.dense.classes.weight, kind=kind).to_bytes().tobytes())
+        file.write_bytes(ApproximateIndex.build(wider.dense.rows, kind=kind).to_bytes().tobytes())
     else:
         record = json.loads(config.read_text())
         record["index"]["faiss"] = "1.0.0"

@@ -127,8 +127,8 @@ def test_a_stop_while_a_snapshot_is_saved(store: Store) -> None:
     """The step that stops has a snapshot of its own."""
 
     class Late(MemoryWatch):
-        def save(self, take: Callable[[], Snapshot]) -> None:
-            super().save(take)
+        def save(self, take: Callable[[], Snapshot], *, is_last: bool) -> None:
+            super().save(take, is_last=is_last)
             self._save_always, self._stop_at = False, self.step
 
     watch = Late(save_always=True)

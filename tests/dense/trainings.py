@@ -180,7 +180,8 @@ class MemoryWatch(Watch):
         self.step += 1
         return self._save_always
 
-    def save(self, take: Callable[[], Snapshot]) -> None:
+    def save(self, take: Callable[[], Snapshot], *, is_last: bool) -> None:
+        del is_last
         self.saved = Saved(take())
         self.events.append(f"save {self.saved.step}")
 
