@@ -142,8 +142,10 @@ LEAST_DIM = 64
 # points: with two, P@1, P@3 and P@5 on commit-files are higher by 0.8 to 1.2, in the same number of epochs.
 HEADS_ON_GPU = ((60_000, 8), (200_000, 5), (800_000, 3), (math.inf, 2))
 HEADS_ON_CPU = ((25_000, 5), (60_000, 3), (200_000, 1), (math.inf, 2))
-# On a GPU, small batches wait for the host. An ensemble with judges is as good with larger ones, if points are many.
+# Small batches wait for the host, most of all on a GPU. An ensemble with judges is as good with larger ones, if points
+# are many.
 BATCH_ON_GPU = ((25_000, 256), (200_000, 512), (math.inf, 1_024))
+BATCH_ON_CPU = ((200_000, 256), (math.inf, 512))
 # Multiplications of a step from which models are trained side by side on a CPU: shorter steps would wait for Python.
 SIDE_BY_SIDE_FROM = 1 << 26
 # With judges, the dense model may be small, which suits a CPU; more points need fewer epochs.
@@ -299,8 +301,9 @@ def _dense_settings(options: TrainOptions, facts: Facts, sizes: Sizes) -> DenseS
 
 def _batch_size(options: TrainOptions, facts: Facts) -> int:
     if not facts.is_small_table:
-        many = facts.on_gpu and not facts.dense and options.model.recipe == "best" and options.model.kind == "embedding"
-        return by_size(facts.num_points, BATCH_ON_GPU) if many else BATCH
+        if facts.dense or options.model.recipe != "best" or options.model.kind != "embedding":
+            return BATCH
+        return by_size(facts.num_points, BATCH_ON_GPU if facts.on_gpu else BATCH_ON_CPU)
     return min(BATCH, max(LEAST_BATCH, facts.num_points // LEAST_STEPS_PER_EPOCH))
 
 
