@@ -31,6 +31,8 @@ _FIRST_NUMBER = 1 << 40
 # A table repeats so many random rows: drawing all of a large one would take longer than the probe.
 _DRAWN_ROWS, _DRAWN_NUMBERS = 4_096, 1 << 22
 _TILE_QUERIES, _TILE_CLASSES, _TILE_NUMBERS = 256, 1 << 15, 1 << 26
+# On a GPU, small tables take as long as larger ones.
+_GPU_TILE_CLASSES, _GPU_TILE_NUMBERS = 1 << 19, 1 << 29
 _PAIR_POINTS, _PAIR_CLASSES, _PAIRS_PER_POINT = 500, 16, 8
 _NEIGHBOUR_POINTS, _NEIGHBOUR_QUERIES = (5_000, 30_000), 64
 
@@ -75,7 +77,9 @@ def _rows(num_rows: int, dim: int, generator: torch.Generator, device: torch.dev
 def seconds_per_list(num_classes: int, dim: int, length: int, device: torch.device) -> float:
     """Of finding the best classes of one query among all, without an index."""
     generator = torch.Generator().manual_seed(0)
-    num_tiled = min(num_classes, _TILE_CLASSES, max(_TILE_NUMBERS // dim, 1))
+    on_gpu = device.type == "cuda"
+    most, numbers = (_GPU_TILE_CLASSES, _GPU_TILE_NUMBERS) if on_gpu else (_TILE_CLASSES, _TILE_NUMBERS)
+    num_tiled = min(num_classes, most, max(numbers // dim, 1))
     index, length = ExactIndex(_rows(num_tiled, dim, generator, device)), min(length, num_tiled)
     queries_ND = _rows(_TILE_QUERIES, dim, generator, device)
     index.rough(queries_ND, length)  # makes the table of bytes
