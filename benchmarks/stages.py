@@ -43,7 +43,7 @@ STORED = RESULTS / "stages.json"
 REST = "the rest"
 # Where each stage happens. Votes of neighbours and fits of weights happen inside the choice of the mix.
 STAGES: tuple[tuple[str, Any, str], ...] = (
-    ("members", Fit, "_train_member"),
+    ("members", Fit, "_train_members"),
     ("index", Fit, "_index"),
     ("lists", linear, "mine_pairs"),
     ("classifiers", linear, "train_linear"),
