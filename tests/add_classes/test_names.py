@@ -18,7 +18,7 @@ from owlmine.data.arrays import StringTable
 from owlmine.data.rows import SparseRows
 from owlmine.model import Model
 from owlmine.rank.candidates import SUGGESTED
-from owlmine.rank.names import NameJudge, name_weights
+from owlmine.rank.names import NameJudge
 from owlmine.rank.predictor import Predictor
 from owlmine.rank.sparse_weights import SparseWeights
 
@@ -44,10 +44,11 @@ def name_weights_of(model: Predictor) -> SparseWeights:
 
 
 def matches_by_loops(model: Predictor, queries: SparseRows) -> np.ndarray:
-    """[N, C] Σ w x, in double precision."""
+    """[N, C] Σ w x, in double precision, with weights as bytes hold them."""
     words = model.features.vocabulary
     assert words is not None
-    weights = name_weights(list(words), model.features.rarities(model.classes.num_points), NAMES).toarray().tolist()
+    judge = NameJudge.of(list(words), model.features.rarities(model.classes.num_points), NAMES)
+    weights = judge.weights.rows.to_scipy(len(words)).toarray().tolist()
     rows = queries.to_scipy(len(words)).toarray().tolist()
     return np.array([[sum(w * x for w, x in zip(own, row, strict=True)) for own in weights] for row in rows])
 
@@ -65,10 +66,10 @@ def test_scores_against_loops() -> None:
         for n in range(len(PAIRED))
     ]
     rows = np.array([3, 0, 5])
-    # Differences of numbers below 1, rounded as bytes are, which may be near 0.
-    np.testing.assert_allclose(evidence.scores(rows), np.array(expected)[rows], rtol=0, atol=2e-5)
+    # Differences of numbers below 1, each rounded to float32, which may be near 0.
+    np.testing.assert_allclose(evidence.scores(rows), np.array(expected)[rows], rtol=0, atol=1e-7)
     pairs = np.array([0, 0, 1, 4]), np.array([0, 2, 1, 3])
-    np.testing.assert_allclose(evidence.left_out_scores(*pairs), np.array(expected)[pairs], rtol=0, atol=2e-5)
+    np.testing.assert_allclose(evidence.left_out_scores(*pairs), np.array(expected)[pairs], rtol=0, atol=1e-7)
     np.testing.assert_allclose(evidence.offsets, -np.array(levels), rtol=1e-6)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -67,11 +68,11 @@ def test_an_interrupt_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
     cancelled, real, calls = threading.Event(), side_by_side.wait, []
 
-    def interrupted(*given: object, **options: object) -> object:
+    def interrupted(*given: Any, **options: Any) -> object:
         calls.append(given)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        return real(*given, **options)  # type: ignore[arg-type]
+        return real(*given, **options)
 
     def lasting() -> None:
         assert cancelled.wait(timeout=20)

@@ -79,6 +79,7 @@ def assert_answers(
         assert len(set(ids.tolist())) == count
         assert (ids_Nk[row, count:] == -1).all()
         assert (scores_Nk[row, count:] == -np.inf).all()
+        # Eight roundings of float32, of products of lengths below 20 or so.
         np.testing.assert_allclose(scores, all_NK[row, ids], rtol=0, atol=1e-5)
         assert (np.diff(scores) <= 0).all()
         if exact:

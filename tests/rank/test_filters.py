@@ -110,7 +110,7 @@ def test_scores_and_probabilities_are_those_without_a_filter(shortlist: int, tai
             np.testing.assert_allclose(found.scores_Nk[row, : len(ids)], scores_NK[row, ids], rtol=0, atol=5e-7)
             if shortlist == NUM_CLASSES:  # the best of all classes are then the same
                 np.testing.assert_allclose(
-                    found.probabilities_Nk[row, : len(ids)], chances_NK[row, ids], rtol=0, atol=1e-5
+                    found.probabilities_Nk[row, : len(ids)], chances_NK[row, ids], rtol=0, atol=5e-7
                 )
             assert (found.probabilities_Nk[row, len(ids) :] == 0).all() or len(ids) == 5
 

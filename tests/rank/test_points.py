@@ -183,7 +183,7 @@ def test_a_point_is_nearest_to_itself_at_any_length() -> None:
     cosines_Nn, points_Nn = index.nearest(train, torch.zeros(5, 7), 2)
     half = math.sqrt(0.5)
     expected = [[1, half / math.sqrt(5)], [0, 0], [1, 0.5], [1, 0.5], [0, 0]]
-    np.testing.assert_allclose(cosines_Nn, expected, atol=0.01)
+    np.testing.assert_allclose(cosines_Nn, expected, atol=0.005)
     assert points_Nn.tolist() == [[0, 3], [0, 0], [2, 3], [3, 2], [0, 0]]
 
 
@@ -196,7 +196,7 @@ def test_features_in_any_order_and_more_than_once() -> None:
         index = SparsePoints.of(train, num_features=3)
         for queries in (twice, once):
             cosines_Nn, points_Nn = index.nearest(queries, None, 9)
-            np.testing.assert_allclose(cosines_Nn, [[1, 2 / math.sqrt(5)]] * 2, atol=0.01)
+            np.testing.assert_allclose(cosines_Nn, [[1, 2 / math.sqrt(5)]] * 2, atol=0.005)
             assert points_Nn.tolist() == [[0, 1], [1, 0]]
     assert twice.indices.tolist() == [2, 0, 2, 2]
 
@@ -205,7 +205,7 @@ def test_features_in_any_order_and_more_than_once() -> None:
 def test_rows_without_values_count_as_ones() -> None:
     train = SparseRows(np.array([0, 1, 3]), np.array([1, 0, 1]), None)
     cosines_Nn, points_Nn = SparsePoints.of(train, num_features=2).nearest(train[:1], None, 2)
-    np.testing.assert_allclose(cosines_Nn, [[1, math.sqrt(0.5)]], atol=0.01)
+    np.testing.assert_allclose(cosines_Nn, [[1, math.sqrt(0.5)]], atol=0.005)
     assert points_Nn.tolist() == [[0, 1]]
 
 

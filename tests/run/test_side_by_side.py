@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,9 +71,9 @@ def test_a_model_that_fails_ends_the_run(store: Store, tmp_path: Path, monkeypat
     saved: list[int] = []
     save = FolderWatch.save
 
-    def counted(self: FolderWatch, *given: object, **options: object) -> None:
+    def counted(self: FolderWatch, *given: Any, **options: Any) -> None:
         saved.append(1)
-        save(self, *given, **options)  # type: ignore[arg-type]
+        save(self, *given, **options)
 
     monkeypatch.setattr(loop.DenseTraining, "_look_at_weights", broken)
     monkeypatch.setattr(FolderWatch, "save", counted)
