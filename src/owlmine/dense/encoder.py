@@ -120,7 +120,7 @@ class Encoder(nn.Module):
 
     @cached_property
     def table(self) -> RowTable:
-        """The rows for training, which bytes are not for."""
+        """The rows for training. Coded rows are not trained."""
         assert isinstance(self.rows, Tensor)
         return RowTable(self.rows)
 

@@ -267,7 +267,7 @@ class DenseTraining:
             self.watch.reporter.message(f"after step {self.step:,} the pool grows to {self._growth.size:,}")
 
     def _look_at_losses(self, losses: Tensor, num_new: int) -> None:
-        """Adds up the losses of the last steps, which stand at their numbers modulo the length."""
+        """Adds up the losses of the last steps: that of step n is at place n modulo the length."""
         places = torch.arange(self.step - num_new, self.step) % len(losses)
         last = losses.cpu()[places]
         if not bool(torch.isfinite(last).all()):

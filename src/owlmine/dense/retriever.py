@@ -95,7 +95,7 @@ class Retriever(nn.Module):
 
     @cached_property
     def classes(self) -> RowTable:
-        """The class vectors for training, which bytes are not for."""
+        """The class vectors for training. Coded rows are not trained."""
         assert isinstance(self.rows, Tensor)
         return RowTable(self.rows, unit_rows=self.shape.kind == "embedding")
 
