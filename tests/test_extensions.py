@@ -14,7 +14,7 @@ import pytest
 import owlmine
 from owlmine.extensions import EXTENSIONS, missing_extensions
 
-NOTE = "6 of 6 compiled parts are missing, so work on a CPU is up to 18 times slower. Install a C compiler"
+NOTE = "9 of 9 compiled parts are missing, so work on a CPU is up to 18 times slower. Install a C compiler"
 
 
 @pytest.fixture(scope="module")

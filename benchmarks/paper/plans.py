@@ -21,9 +21,9 @@ from owlmine.recipe.plan import (
     LEAST_POOL,
     LEAST_STEPS,
     LOSS_NUMBERS,
-    POOL_ON_CPU,
     POOL_ON_GPU,
     POOL_SHARE,
+    POOL_WITH_POSITIVES,
     Facts,
     Plan,
 )
@@ -83,9 +83,9 @@ def pools() -> str:
     limits: list[tuple[float, str, str]] = [
         (LEAST_POOL + 1, "all others", "all others"),
         (LEAST_POOL * POOL_SHARE, f"{LEAST_POOL:,}", f"{LEAST_POOL:,}"),
-        (POOL_ON_CPU * POOL_SHARE, eighth, eighth),
-        (POOL_ON_GPU * POOL_SHARE, f"{POOL_ON_CPU:,}", eighth),
-        (math.inf, f"{POOL_ON_CPU:,}", f"{POOL_ON_GPU:,}"),
+        ((POOL_WITH_POSITIVES + 1) * POOL_SHARE - 1, eighth, eighth),
+        (POOL_ON_GPU * POOL_SHARE, f"{POOL_WITH_POSITIVES:,}", eighth),
+        (math.inf, f"{POOL_WITH_POSITIVES:,}", f"{POOL_ON_GPU:,}"),
     ]
     rows = [("more" if math.isinf(most) else f"up to {most:,}", cpu, gpu) for most, cpu, gpu in limits]
     return markdown(("classes", "pool on a CPU", "pool on a GPU"), rows, left=1)

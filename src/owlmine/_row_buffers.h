@@ -65,9 +65,9 @@ static int holds(const Py_buffer *buffer, int64_t count, size_t item)
     return count >= 0 && (uint64_t)buffer->len == (uint64_t)count * item && (uintptr_t)buffer->buf % item == 0;
 }
 
-static int64_t count_of(const Py_buffer *buffer, size_t item) { return (int64_t)((size_t)buffer->len / item); }
+INLINED int64_t count_of(const Py_buffer *buffer, size_t item) { return (int64_t)((size_t)buffer->len / item); }
 
-static int ids_are_below(const int64_t *ids, int64_t count, int64_t bound)
+INLINED int ids_are_below(const int64_t *ids, int64_t count, int64_t bound)
 {
     int all = 1;
     for (int64_t i = 0; i < count; i++)

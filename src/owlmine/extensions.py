@@ -14,9 +14,12 @@ EXTENSIONS = (
     "owlmine.data._sparse_text",
     "owlmine.mining._coded_rows",
     "owlmine.mining._int8",
+    "owlmine.mining._lists",
     "owlmine.dense._rows",
+    "owlmine.dense._step",
     "owlmine.rank._linear",
     "owlmine.rank._points",
+    "owlmine.rank._votes",
 )
 _announced = False
 

@@ -13,6 +13,8 @@ import torch
 from owlmine.dense.progress import Progress
 from owlmine.dense.side_by_side import Cancelled, SideBySide, run_side_by_side
 
+CPU = torch.device("cpu")
+
 
 @contextmanager
 def threads_of_torch(number: int) -> Iterator[None]:
@@ -40,7 +42,7 @@ def test_each_has_its_share_of_the_threads(threads: int, trainings: int, share: 
         return run
 
     with threads_of_torch(threads):
-        found = run_side_by_side([training(number) for number in range(trainings)], nothing)
+        found = run_side_by_side([training(number) for number in range(trainings)], nothing, device=CPU)
         assert found == [(number, share) for number in range(trainings)]
         assert torch.get_num_threads() == threads
 
@@ -58,7 +60,7 @@ def test_a_failure_ends_the_others_and_is_the_one_that_is_told() -> None:
 
     with threads_of_torch(2):
         with pytest.raises(ValueError, match="this one"):
-            run_side_by_side([lasting, failing, lasting], cancelled.set)
+            run_side_by_side([lasting, failing, lasting], cancelled.set, device=CPU)
         assert torch.get_num_threads() == 2
     assert len(ended) == 2
 
@@ -80,7 +82,7 @@ def test_an_interrupt_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(side_by_side, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_side_by_side([lasting, lasting], cancelled.set)
+        run_side_by_side([lasting, lasting], cancelled.set, device=CPU)
 
 
 class Listener:

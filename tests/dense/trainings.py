@@ -37,6 +37,7 @@ def small_settings(**changes: Any) -> DenseSettings:
         "pool": 20,
         "pool_start": None,
         "shared_pool": True,
+        "positives_in_pool": False,
         "surrogate": "hinge",
         "scale": 1.0,
         "learn_scale": False,

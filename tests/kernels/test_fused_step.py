@@ -52,6 +52,7 @@ def _settings(**chosen: Any) -> DenseSettings:
         "pool": NUM_CLASSES - 1,
         "pool_start": None,
         "shared_pool": True,
+        "positives_in_pool": False,
         "surrogate": "hinge",
         "scale": 1.0,
         "learn_scale": False,

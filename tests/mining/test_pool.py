@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from owlmine.mining import draw_batch_pool, draw_pools, draw_pools_fixed
+from owlmine.mining import draw_batch_pool, draw_pool_with_positives, draw_pools, draw_pools_fixed
 from tests.contracts.pools import assert_uniform_without
 
 
@@ -118,3 +118,37 @@ def test_the_generator_must_be_where_the_positives_are():
             pool_size=2,
             generator=torch.Generator(),
         )
+
+
+def test_a_pool_has_all_positives_of_the_batch() -> None:
+    positives = torch.tensor([7, 3, 7, 0, 99, 42])
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        pool = draw_pool_with_positives(positives, num_classes=100, pool_size=30, generator=generator)
+        assert len(pool.shared_ids) == 31
+        assert (pool.shared_ids[1:] > pool.shared_ids[:-1]).all()
+        assert pool.shared_ids.max() < 100
+        assert torch.equal(pool.shared_ids[pool.dropped], positives)
+
+
+def test_the_others_of_such_a_pool_are_uniform() -> None:
+    positives, counts, draws = torch.tensor([1, 2, 5]), torch.zeros(8), 4000
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(draws):
+        pool = draw_pool_with_positives(positives, num_classes=8, pool_size=4, generator=generator)
+        counts[pool.shared_ids] += 1
+    assert counts[positives].tolist() == [draws] * 3
+    others = counts[[0, 3, 4, 6, 7]]
+    # Two of five places each; four standard deviations.
+    assert (others - 0.4 * draws).abs().max() < 4 * (draws * 0.4 * 0.6) ** 0.5
+
+
+def test_a_pool_of_positives_alone_and_of_all_classes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    positives = torch.tensor([4, 1, 2])
+    pool = draw_pool_with_positives(positives, num_classes=9, pool_size=2, generator=generator)
+    assert pool.shared_ids.tolist() == [1, 2, 4]
+    pool = draw_pool_with_positives(positives, num_classes=9, pool_size=8, generator=generator)
+    assert pool.shared_ids.tolist() == list(range(9))
+    with pytest.raises(ValueError, match="wanted at least 2, for the positives"):
+        draw_pool_with_positives(positives, num_classes=9, pool_size=1, generator=generator)

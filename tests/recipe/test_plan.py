@@ -29,7 +29,7 @@ def plan_of(options: dict[str, Any] | None = None, **facts: Any) -> Plan:
         ({}, True, 100_000, (5, 50, 30)),
         ({}, True, 5_000, (8, 50, 30)),
         ({}, False, 10**6, (2, 50, 30)),
-        ({}, False, 200_000, (1, 50, 30)),
+        ({}, False, 200_000, (2, 50, 30)),
         ({}, False, 20, (5, 50, 20)),
         ({}, False, 45_000, (3, 50, 30)),
         ({"heads": 2, "shortlist": 9, "neighbours": 4}, False, 10**6, (2, 9, 4)),
@@ -54,8 +54,10 @@ def test_what_a_recipe_stands_for(
     ("options", "on_gpu", "num_points", "expected"),
     [
         ({}, True, 10**6, (512, 15.0)),
-        ({}, False, 10**6, (128, 5.0)),
-        ({}, False, 60_001, (128, 5.0)),
+        ({}, False, 10**6, (128, 4.0)),
+        ({}, False, 800_000, (128, 5.0)),
+        ({}, False, 200_001, (128, 5.0)),
+        ({}, False, 60_001, (128, 3.0)),
         ({}, False, 60_000, (128, 8.0)),
         ({"dim": 64, "epochs": 2.0}, False, 5, (64, 2.0)),
         ({"recipe": "single"}, True, 10**6, (512, 15.0)),
@@ -141,7 +143,8 @@ def test_when_names_may_count(options: dict[str, Any], names: bool) -> None:
 
 def test_costs_to_choose_from() -> None:
     """Each takes a training of its own."""
-    assert plan_of().judges.costs == plan_of(on_gpu=True).judges.costs == (0.3, 1.0, 3.0)
+    assert plan_of().judges.costs == plan_of(on_gpu=True).judges.costs == (1.0, 3.0)
+    assert plan_of(num_points=60_000).judges.costs == (0.3, 1.0, 3.0)
     assert plan_of().judges.most_pairs_of_choice == 1_000_000
     assert plan_of(on_gpu=True).judges.most_pairs_of_choice == 10_000_000
     assert plan_of({"recipe": "single", "shortlist": 5}).judges.costs == (1.0,)
@@ -254,3 +257,26 @@ def test_a_plan_as_json() -> None:
     assert record["judges"]["neighbour_kinds"] == ["sparse", "dense"]
     assert record["model"]["dim"] == 512
     assert record != plan_of().to_dict()
+
+
+def test_the_pool_of_an_ensemble_on_a_cpu_has_the_positives_of_its_batch() -> None:
+    """Half as many classes as without them; not for other losses, nor where they would be most of the pool."""
+    facts = {"num_classes": 10**6}
+    plan = plan_of(**facts)
+    assert (plan.model.positives_in_pool, plan.model.pool) == (True, 2_047)
+    for options, changes, pool in (
+        ({}, {"on_gpu": True}, 32_767),
+        ({"recipe": "single"}, {}, 4_096),
+        ({"loss": "bowl"}, {}, 4_096),
+        ({"pool": 1_023}, {}, 1_023),
+        ({"pool_start": 600}, {}, 2_047),
+        ({"shared_pool": False}, {}, 4_096),
+    ):
+        plan = plan_of(options, **(facts | changes))
+        assert (plan.model.positives_in_pool, plan.model.pool) == (False, pool), options
+    assert plan_of({"pool": 1_024}, **facts).model.positives_in_pool
+
+
+@pytest.mark.parametrize("num_points", [45_000, 90_000, 10**6])
+def test_models_of_many_classes_are_trained_side_by_side(num_points: int) -> None:
+    assert plan_of(num_points=num_points, num_classes=20_000).side_by_side

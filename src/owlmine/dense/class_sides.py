@@ -9,7 +9,9 @@ Shapes: N points, T kept negatives and the positive, W classes shared by a batch
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -88,6 +90,9 @@ class ClassSide(Protocol):
     def __call__(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
         """Losses [N], and the gradient of their sum with respect to the queries [N, D]. Updates the class table."""
 
+    def parts(self, inputs: StepInputs) -> list[Callable[[], object]]:
+        """The same in parts with kernels of their own, in any order. They leave the class table useless."""
+
 
 class KeptSide:
     """The few hardest of a pool, or of all classes: only those and the positives are read again and updated."""
@@ -114,6 +119,26 @@ class KeptSide:
             key=inputs.rounding_key,
         )
         return losses_N, gradient_ND
+
+    def parts(self, inputs: StepInputs) -> list[Callable[[], object]]:
+        classes_KD, units_ND = self._classes.weight, inputs.units_ND
+        ids_NT = inputs.positives_N[:, None].expand(-1, self._kept + 1).contiguous()
+        slopes_NT = torch.zeros(ids_NT.shape, device=ids_NT.device)
+        return [
+            partial(self._mine, inputs),
+            partial(kept_scores, units_ND, classes_KD, ids_NT),
+            partial(query_gradients, classes_KD, ids_NT, slopes_NT),
+            partial(
+                update_classes,
+                classes_KD,
+                units_ND,
+                ids_NT,
+                slopes_NT,
+                inputs.factor,
+                copy_KD=None,
+                key=inputs.rounding_key,
+            ),
+        ]
 
     def _mine(self, inputs: StepInputs) -> Tensor:
         """[N, T] ids of the hardest allowed classes; -1 if there are fewer."""
@@ -145,6 +170,9 @@ class BlockedPoolSide:
             excluded=inputs.exclude,
             key=inputs.rounding_key,
         )
+
+    def parts(self, inputs: StepInputs) -> list[Callable[[], object]]:
+        return [partial(self, inputs)]
 
 
 class PoolSide:
@@ -182,6 +210,9 @@ class PoolSide:
         )
         return losses_N, gradient_ND
 
+    def parts(self, inputs: StepInputs) -> list[Callable[[], object]]:
+        return [partial(self, inputs)]
+
 
 def pool_side(loss: PoolLoss, classes: RowTable, *, pool_size: int) -> BlockedPoolSide | PoolSide:
     """In blocks, if there is a kernel for the loss."""
@@ -211,6 +242,9 @@ class AllSide:
             copy_KD=self.copy_KD,
             key=inputs.rounding_key,
         )
+
+    def parts(self, inputs: StepInputs) -> list[Callable[[], object]]:
+        return [partial(self, inputs)]
 
 
 def _copy_for_products(classes_KD: Tensor, copy_KD: Tensor | None) -> Tensor | None:

@@ -43,22 +43,25 @@ def compiled_dots(weight_RD: Tensor, queries_ND: Tensor, ids_NT: Tensor) -> Tens
     return dots_NT
 
 
-def compiled_unit_vectors(vectors_ND: Tensor) -> tuple[Tensor, Tensor]:
-    """[N, D] vectors scaled to length 1, and [N, 1] their lengths."""
+def compiled_unit_vectors(vectors_ND: Tensor, out_ND: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """[N, D] vectors scaled to length 1, and [N, 1] their lengths. ``out_ND``: memory for the vectors."""
     extension = compiled_module()
     assert extension is not None
-    unit_ND, lengths_N1 = torch.empty_like(vectors_ND), vectors_ND.new_empty(len(vectors_ND), 1)
+    unit_ND = torch.empty_like(vectors_ND) if out_ND is None else out_ND
+    lengths_N1 = vectors_ND.new_empty(len(vectors_ND), 1)
     extension.unit_vectors(
         vectors_ND.detach().numpy(), vectors_ND.shape[1], unit_ND.numpy(), lengths_N1.numpy(), torch.get_num_threads()
     )
     return unit_ND, lengths_N1
 
 
-def compiled_unit_gradient(gradient_ND: Tensor, unit_ND: Tensor, lengths_N1: Tensor) -> Tensor:
-    """[N, D]: the backward pass of ``compiled_unit_vectors``."""
+def compiled_unit_gradient(
+    gradient_ND: Tensor, unit_ND: Tensor, lengths_N1: Tensor, out_ND: Tensor | None = None
+) -> Tensor:
+    """[N, D]: the backward pass of ``compiled_unit_vectors``. ``out_ND``: memory for it."""
     extension = compiled_module()
     assert extension is not None
-    result_ND = torch.empty_like(gradient_ND)
+    result_ND = torch.empty_like(gradient_ND) if out_ND is None else out_ND
     extension.unit_gradient(
         gradient_ND.numpy(),
         gradient_ND.shape[1],

@@ -12,7 +12,10 @@ Shapes: N points, D dimension.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from threading import Lock
 
 import numpy as np
 import torch
@@ -72,6 +75,9 @@ def _on_device(table: SparseTable, device: torch.device) -> DeviceRows:
     return DeviceRows(torch.from_numpy(rows.offsets).to(device), torch.from_numpy(rows.indices).to(device), values)
 
 
+# Held while kernels are compiled and graphs recorded: models that are trained side by side share the compiled kernels,
+# and only one graph can be recorded at a time.
+_RECORDING = Lock()
 _NUM_KEYS = 3
 _FIRST_POINT = _NUM_KEYS + 2
 
@@ -91,6 +97,7 @@ def why_not_fused(model: Retriever, settings: DenseSettings, split: Split) -> st
         (settings.optimiser != "sgd", "the optimiser is adaptive"),
         (settings.learn_scale, "the scale is learned"),
         (not settings.shared_pool, "each point has a pool of its own"),
+        (settings.positives_in_pool, "the pool has the positives of the batch"),
         (
             LOSSES[settings.loss].inputs == "classes" and settings.loss not in _ALL_CLASS_LOSSES,
             f"there is no kernel for {settings.loss}",
@@ -151,7 +158,8 @@ class FusedStep:
         changing[_FIRST_POINT:] = rows
         _put(self._changing[: len(changing)], torch.from_numpy(changing))
         if len(rows) < len(self._points_N) or self.model.device.type != "cuda":
-            return self._learn(self._points_N[: len(rows)])
+            with _RECORDING:
+                return self._learn(self._points_N[: len(rows)])
         if self._graph is None and self._compiled:
             self._record()
         if self._graph is not None:
@@ -159,7 +167,8 @@ class FusedStep:
             return self._recorded_loss
         # The first step compiles the kernels, which must not happen while a graph is recorded.
         self._compiled = True
-        return self._learn(self._points_N)
+        with _RECORDING:
+            return self._learn(self._points_N)
 
     def grow(self, pool_size: int) -> None:
         """Sets the size of pools from now on. For losses that mine."""
@@ -168,22 +177,41 @@ class FusedStep:
         # The captured graph has the old size, and the new one may need kernels that are not compiled yet.
         self._graph, self._compiled = None, False
 
+    def parts(self) -> list[Callable[[], object]]:
+        points_N, keys, factors, data = self._points_N, self._keys, self._factors, self._data
+        table_FD, shape = self._encoder.table.weight, (len(points_N), self.model.shape.dim)
+        units_ND = torch.nn.functional.normalize(torch.randn(shape, device=points_N.device), dim=1)
+        positives_N = torch.zeros_like(points_N)
+        inputs = StepInputs(
+            units_ND,
+            units_ND.to(torch.bfloat16),
+            positives_N,
+            self._exclusions(points_N, positives_N),
+            pool_key=keys[1:2],
+            rounding_key=keys[2:3],
+            factor=factors[0:1],
+        )
+        return [
+            partial(draw_positives, data.labels, points_N, keys[0:1]),
+            partial(self._encode, points_N),
+            partial(unit_rows, units_ND, copy_dtype=torch.bfloat16),
+            partial(unit_rows_back, units_ND, units_ND[:, 0].contiguous(), units_ND),
+            partial(add_to_bags, table_FD, data.queries, points_N, units_ND, factors[1:2]),
+            *self._class_side.parts(inputs),
+        ]
+
     def _record(self) -> None:
-        torch.cuda.synchronize(self.model.device)
         graph = torch.cuda.CUDAGraph()
-        # Other threads may use the device meanwhile: one that writes a finished model reads its tensors.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._recorded_loss = self._learn(self._points_N)
+        # Other threads may use the device meanwhile: they train other models, or write finished ones.
+        with _RECORDING:
+            torch.cuda.synchronize(self.model.device)
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._recorded_loss = self._learn(self._points_N)
         self._graph = graph
 
     @torch.no_grad()
     def _learn(self, points_N: Tensor) -> Tensor:
-        labels = self._data.labels
-        positives_N = draw_positives(labels, points_N, self._keys[0:1])
-        if self.settings.exclude_known:
-            exclude = Exclusions(points_N, labels.offsets, labels.ids, self._data.most_labels)
-        else:
-            exclude = Exclusions.of_padded(positives_N[:, None])
+        positives_N = draw_positives(self._data.labels, points_N, self._keys[0:1])
         inputs, outputs_ND = self._encode(points_N)
         units_ND, rounded_ND, lengths_N = unit_rows(outputs_ND, copy_dtype=torch.bfloat16)
         losses_N, gradient_ND = self._class_side(
@@ -191,7 +219,7 @@ class FusedStep:
                 units_ND,
                 rounded_ND,
                 positives_N,
-                exclude,
+                self._exclusions(points_N, positives_N),
                 pool_key=self._keys[1:2],
                 rounding_key=self._keys[2:3],
                 factor=self._factors[0:1],
@@ -199,6 +227,12 @@ class FusedStep:
         )
         self._move_encoder(points_N, inputs, unit_rows_back(units_ND, lengths_N, gradient_ND))
         return losses_N.mean()
+
+    def _exclusions(self, points_N: Tensor, positives_N: Tensor) -> Exclusions:
+        if not self.settings.exclude_known:
+            return Exclusions.of_padded(positives_N[:, None])
+        labels = self._data.labels
+        return Exclusions(points_N, labels.offsets, labels.ids, self._data.most_labels)
 
     def _encode(self, points_N: Tensor) -> tuple[list[Tensor], Tensor]:
         """The input of each map (after the ReLU), and the output of the last."""

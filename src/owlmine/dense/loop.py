@@ -16,6 +16,7 @@ from torch import Tensor
 from owlmine.data.batches import Batches
 from owlmine.data.rows import Int64
 from owlmine.data.store import Split
+from owlmine.dense import compiled_step
 from owlmine.dense.finite import NotFinite, first_not_finite, has_directions, num_without_direction
 from owlmine.dense.objective import PoolObjective
 from owlmine.dense.pool_growth import LOOK_EVERY, pool_growth
@@ -387,6 +388,10 @@ class Step(Protocol):
     def grow(self, pool_size: int) -> None:
         """Sets the size of pools from now on. For losses that mine."""
 
+    def parts(self) -> list[Callable[[], object]]:
+        """Parts of a step with kernels of their own, which can be compiled at the same time. They leave the model
+        useless."""
+
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything that changes during training except the model's tensors."""
 
@@ -409,9 +414,13 @@ class HostStep:
         assert isinstance(objective, PoolObjective)
         objective.pool_size = pool_size
 
+    def parts(self) -> list[Callable[[], object]]:
+        return []
+
 
 def choose_step(model: Retriever, settings: DenseSettings, split: Split, explain: Callable[[str], None]) -> Step:
-    """With kernels if the device has them and they support the settings; otherwise ``explain`` gets the reason."""
+    """With kernels if the device has them and they support the settings; otherwise ``explain`` gets the reason. On a
+    CPU, compiled steps where they suit."""
     if model.device.type == "cuda" and settings.kernels and have_triton():
         from owlmine.dense.fused_step import FusedStep, why_not_fused  # Triton is an optional part.
 
@@ -419,4 +428,6 @@ def choose_step(model: Retriever, settings: DenseSettings, split: Split, explain
         if reason is None:
             return FusedStep(model, settings, split)
         explain(f"steps use plain PyTorch because {reason}")
+    if compiled_step.suits(model, settings, split):
+        return compiled_step.CompiledStep(model, settings, split)
     return HostStep(model, settings, split)

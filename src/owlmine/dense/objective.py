@@ -26,7 +26,14 @@ from owlmine.dense.settings import DenseSettings
 from owlmine.losses import RankWeights, power_law, top_k
 from owlmine.losses.modules import ClassLoss, MinedLoss, PoolLoss, ScaledLoss
 from owlmine.losses.modules.registry import LOSSES, LossSetting
-from owlmine.mining import BatchPool, draw_batch_pool, draw_pools, known_in_batch_pool, known_in_pools
+from owlmine.mining import (
+    BatchPool,
+    draw_batch_pool,
+    draw_pool_with_positives,
+    draw_pools,
+    known_in_batch_pool,
+    known_in_pools,
+)
 
 # Numbers of gathered rows held at a time, unless the pool of a single point has more.
 _BLOCK_NUMBERS = 1 << 24
@@ -96,9 +103,17 @@ class PoolObjective:
     """A loss on a pool that the batch shares. ``kept`` is the number of hardest classes that count, None for all."""
 
     def __init__(
-        self, loss: PoolLoss, classes: RowTable, *, pool_size: int, kept: int | None, exclude_known: bool
+        self,
+        loss: PoolLoss,
+        classes: RowTable,
+        *,
+        pool_size: int,
+        kept: int | None,
+        exclude_known: bool,
+        positives_in_pool: bool = False,
     ) -> None:
         self._loss, self.kept, self.pool_size = loss, kept, pool_size
+        self._positives_in_pool = positives_in_pool
         self._classes, self._exclude_known = classes, exclude_known
         self._mine = None if kept is None else PoolMiner(classes, kept=kept)
 
@@ -109,18 +124,22 @@ class PoolObjective:
     def __call__(
         self, queries_ND: Tensor, positives_N: Tensor, labels: SparseRows, generator: torch.Generator
     ) -> Tensor:
-        pool = draw_batch_pool(
-            positives_N,
-            num_classes=len(self._classes),
-            pool_size=self.pool_size,
-            generator=generator,
-            validate=False,
-        )
+        pool = self.draw(positives_N, generator)
         if self._mine is None:
             return self._score_all(queries_ND, positives_N, pool, self._mask(pool, labels))
         places_NT, hidden_NT = self._mine(queries_ND, pool, labels if self._exclude_known else None)
         scores_NT = self._classes.dots(queries_ND, torch.cat([positives_N[:, None], pool.shared_ids[places_NT]], dim=1))
         return self._loss.of_each_point(scores_NT[:, 0], scores_NT[:, 1:], hidden_NT)
+
+    def draw(self, positives_N: Tensor, generator: torch.Generator) -> BatchPool:
+        num_classes = len(self._classes)
+        if self._positives_in_pool:
+            return draw_pool_with_positives(
+                positives_N, num_classes=num_classes, pool_size=self.pool_size, generator=generator
+            )
+        return draw_batch_pool(
+            positives_N, num_classes=num_classes, pool_size=self.pool_size, generator=generator, validate=False
+        )
 
     def _score_all(self, queries_ND: Tensor, positives_N: Tensor, pool: BatchPool, mask_NW: Tensor) -> Tensor:
         # One read for pool and positives together, so that a class that is both has one gradient.
@@ -210,6 +229,9 @@ def _checks(settings: DenseSettings, num_classes: int) -> Iterator[tuple[str, bo
     elif not mines(settings):
         yield "pool_start", start is None, "none with a loss in which the whole pool counts"
         yield "shared_pool", settings.shared_pool, "it on with a loss in which the whole pool counts"
+    if settings.positives_in_pool:
+        yield "shared_pool", settings.shared_pool, "it on if the pool has the positives of the batch"
+        yield "batch_size", settings.batch_size <= (start or pool), f"at most the pool of {start or pool}"
     if start is not None:
         yield "pool_start", settings.shared_pool, "none with a pool for each point"
         yield "pool_start", start <= pool, f"at most the pool of {pool}"
@@ -253,7 +275,14 @@ def _pool_objective(settings: DenseSettings, loss: PoolLoss, classes: RowTable) 
             loss, classes, pool_size=settings.pool, kept=kept, exclude_known=settings.exclude_known
         )
     pool_size = settings.pool_start or settings.pool
-    return PoolObjective(loss, classes, pool_size=pool_size, kept=kept, exclude_known=settings.exclude_known)
+    return PoolObjective(
+        loss,
+        classes,
+        pool_size=pool_size,
+        kept=kept,
+        exclude_known=settings.exclude_known,
+        positives_in_pool=settings.positives_in_pool,
+    )
 
 
 def _rank_weights(settings: DenseSettings) -> RankWeights:

@@ -21,6 +21,8 @@ class DenseSettings:
     pool_start: int | None
     """Pool of the first steps, if it grows."""
     shared_pool: bool
+    positives_in_pool: bool
+    """Whether the pool that a batch shares has all its positives. They count as negatives of other points."""
     surrogate: str
     scale: float
     learn_scale: bool

@@ -1,12 +1,14 @@
-"""Several trainings at the same time on a CPU, each with its share of the threads.
+"""Several trainings at the same time: on a CPU each with its share of the threads, on a GPU each with a stream.
 
-A step has many short parts, most of which gain little from a second thread; two trainings use two cores nearly fully.
+A step has many short parts. On a CPU most of them gain little from a second thread, so two trainings use two cores
+nearly fully; on a GPU most of them are too small to fill it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from threading import Lock
 from typing import TypeVar
@@ -24,15 +26,20 @@ class Cancelled(Exception):  # noqa: N818
     """Another training has failed, so that the result of this one is no longer wanted."""
 
 
-def run_side_by_side(trainings: Sequence[Callable[[], Result]], cancel: Callable[[], None]) -> list[Result]:
+def run_side_by_side(
+    trainings: Sequence[Callable[[], Result]], cancel: Callable[[], None], *, device: torch.device
+) -> list[Result]:
     """Their results, in order. If one fails, ``cancel`` asks the others to end with ``Cancelled``, and its exception is
     raised once all have ended."""
     num_threads = torch.get_num_threads()
     share = max(num_threads // len(trainings), 1)
+    # Memory passes between streams here and at the end.
+    _wait_for(device)
 
     def run(training: Callable[[], Result]) -> Result:
         torch.set_num_threads(share)  # of this thread
-        return training()
+        with _own_stream(device):
+            return training()
 
     with ThreadPoolExecutor(len(trainings), thread_name_prefix="owlmine-training") as pool:
         futures = [pool.submit(run, training) for training in trainings]
@@ -49,12 +56,23 @@ def run_side_by_side(trainings: Sequence[Callable[[], Result]], cancel: Callable
             raise
         finally:
             wait(futures)
+            _wait_for(device)
             # Parts of PyTorch share one setting among all threads.
             torch.set_num_threads(num_threads)
     errors = [error for future in futures if (error := future.exception())]
     for error in sorted(errors, key=lambda error: isinstance(error, Cancelled)):
         raise error
     return [future.result() for future in futures]
+
+
+def _own_stream(device: torch.device) -> AbstractContextManager[object]:
+    """What this thread computes on a GPU does not wait for the other threads."""
+    return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 class SideBySide:

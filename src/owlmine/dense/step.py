@@ -148,6 +148,11 @@ class TrainingStep:
         for _, optimizer, rate in self._optimizers:
             optimizer.step(rate * factor)
 
+    def update_maps(self, factor: float) -> None:
+        """Updates what is not a row of a table; gradients of the parameters are set."""
+        _, optimizer, rate = self._optimizers[-1]
+        optimizer.step(rate * factor)
+
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything that changes during training except the model's tensors."""
         state = {

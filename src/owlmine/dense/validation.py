@@ -14,8 +14,8 @@ from owlmine.metrics import RankingMetrics
 
 _MAX_POINTS = 5_000
 _BLOCK_ROWS = 1024
-# A brief look computes about so many scores, for at least so many points: half a second on two cores.
-_BRIEF_SCORES, _BRIEF_POINTS = 1 << 28, 500
+# A brief look, after every epoch and only to be shown, computes about so many scores, for at least so many points.
+_BRIEF_SCORES, _BRIEF_POINTS = 1 << 24, 500
 
 
 class ValidationPart:
@@ -40,7 +40,7 @@ class ValidationPart:
         elif share > 0:
             self.split = train
             self.rows = _chosen_blocks(len(train), min(int(len(train) * share), _MAX_POINTS), seed, block=block)
-            self.train_rows = np.setdiff1d(everything, self.rows)
+            self.train_rows = np.delete(everything, self.rows)
             if not len(self.train_rows):
                 raise ValueError(
                     f"validation_block is {block} with validation {share:g}, which takes all {len(train):,} points of"

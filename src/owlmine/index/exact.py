@@ -25,6 +25,7 @@ from owlmine.data.rows import Float32, Int64
 from owlmine.mining.coded_rows import CodedRows, Table
 from owlmine.mining.hardest_classes import hardest
 from owlmine.mining.int8 import bytes_may_hold, cpu_multiplies_int8, multiply_bytes
+from owlmine.mining.lists import ByteLists
 
 # Up to this many queries, bytes are faster for a table of numbers: in a larger batch, each row that is fetched serves
 # many queries.
@@ -110,6 +111,8 @@ class ByteTable:
 
     def __init__(self, table_KD: Table) -> None:
         self._units_K: Tensor | None = None
+        self._lists: ByteLists | None = None
+        self._making = Lock()
         self.unit = 1.0
         if isinstance(table_KD, CodedRows):
             self.codes_KD, self._units_K = table_KD.codes_RD, table_KD.scales_R
@@ -146,7 +149,15 @@ class ByteTable:
     @torch.no_grad()
     def rough(self, queries_ND: Tensor, k: int) -> Tensor:
         """Ids [N, k] in no order, by integers alone."""
-        return self._chosen(queries_ND, k)[1]
+        found = self._list(queries_ND, k) if ByteLists.suits(self.codes_KD, k) else None
+        return self._chosen(queries_ND, k)[1] if found is None else found
+
+    def _list(self, queries_ND: Tensor, k: int) -> Tensor | None:
+        with self._making:
+            if self._lists is None:
+                units_K = torch.ones(len(self.codes_KD)) if self._units_K is None else self._units_K
+                self._lists = ByteLists(self.codes_KD, units_K)
+        return self._lists.best(queries_ND, k)
 
     def _chosen(self, queries_ND: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The highest products [N, R] and their ids, the units [N, 1] of queries, and the rounded queries [N, D]."""

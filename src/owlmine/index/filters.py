@@ -10,6 +10,7 @@ Shapes: N queries, S sets, E classes listed in all sets, K classes, D dimension,
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -111,9 +112,15 @@ class Filter:
 
     @classmethod
     def per_query(cls, ids_of_queries: Sequence[Int64 | None], num_classes: int, *, allowed: bool) -> Self:
-        """The ids that are allowed, or those that are forbidden, for each query; None: all classes are allowed."""
-        sets = [(np.zeros(0, np.int64), False) if ids is None else (ids, allowed) for ids in ids_of_queries]
-        return cls((_Rule(ClassSets.of(num_classes, sets), np.arange(len(sets))),))
+        """The ids that are allowed, or those that are forbidden, for each query; None: all classes are allowed.
+
+        An array that several queries share is kept once.
+        """
+        distinct = {id(ids): ids for ids in ids_of_queries}
+        numbers = {key: number for number, key in enumerate(distinct)}
+        sets = [(np.zeros(0, np.int64), False) if ids is None else (ids, allowed) for ids in distinct.values()]
+        set_N = np.array([numbers[id(ids)] for ids in ids_of_queries], np.int64)
+        return cls((_Rule(ClassSets.of(num_classes, sets), set_N),))
 
     def __and__(self, other: Filter) -> Filter:
         """Both filters at once."""
@@ -146,6 +153,16 @@ class Filter:
             for rule in self.rules
         ]
         return int(min(most))
+
+    def checksum(self) -> str:
+        """SHA-256 of the sets and of whose they are. Equal sets that are listed in other ways differ."""
+        digest = hashlib.sha256()
+        for rule in self.rules:
+            sets = rule.sets
+            parts = (sets.offsets_S1, sets.ids_E, sets.lists_allowed_S, rule.set_N)
+            for part in parts:
+                digest.update(b"shared" if part is None else f"{part.dtype}{len(part)}".encode() + part.tobytes())
+        return digest.hexdigest()
 
     def allows(self, ids_NW: Int64) -> Bools:
         """Whether each class may be an answer; never in empty places, of id -1."""

@@ -108,6 +108,29 @@ def draw_batch_pool(
     return BatchPool(shared_W, torch.where(is_in_N, where_N, any_N1[:, 0]), shortages)
 
 
+def draw_pool_with_positives(
+    positives_N: Tensor, *, num_classes: int, pool_size: int, generator: torch.Generator
+) -> BatchPool:
+    """One pool for the batch, with all positives of the batch in it; the others are drawn uniformly from the rest.
+
+    So a class is as often among the negatives of other points as it is a positive, and a little more. Each point leaves
+    out its own positive. Raises ValueError if there are more positives than places.
+    """
+    _check(positives_N, num_classes, pool_size, generator, False)
+    own_P = torch.unique(positives_N)
+    num_others = pool_size + 1 - len(own_P)
+    if num_others < 0:
+        raise ValueError(f"pool_size: given {pool_size}; wanted at least {len(own_P) - 1}, for the positives")
+    shared_W = own_P
+    if num_others:
+        others = draw_subset(num_others, num_classes=num_classes - len(own_P), generator=generator)
+        # Numbers of classes that are no positives, onto their ids: before the i-th positive p there are p - i others.
+        others += torch.searchsorted(own_P - torch.arange(len(own_P), device=own_P.device), others, right=True)
+        shared_W = torch.cat([own_P, others]).sort().values
+    shortages = torch.zeros((), dtype=torch.int64, device=generator.device)
+    return BatchPool(shared_W, torch.searchsorted(shared_W, positives_N), shortages)
+
+
 def find_in_shared(shared_W: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """For each id (any shape): its position in ``shared_W`` (ascending), meaningless where the second result is
     False."""

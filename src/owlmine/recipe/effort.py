@@ -89,6 +89,7 @@ def _above(usual: Sizes, options: TrainOptions, facts: Facts) -> list[Sizes]:
         dim=DIM,
         epochs=EPOCHS,
         most_in_pool=POOL_OF_MOST,
+        positives_in_pool=False,
         by_vectors=True,
         most_pairs_of_choice=PAIRS_ON_GPU,
     )

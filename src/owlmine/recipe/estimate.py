@@ -32,12 +32,17 @@ _PAIR_SHARE = 0.8
 # Work that is no product, in sorted numbers: of a number drawn, of a byte written with its checksum, of a pair put in
 # order, of a feature of a point indexed, of a name or word compared, of a point answered, and of a point while the mix
 # is fitted, and adjusted if there are enough points.
-_DRAWING, _WRITING, _PAIRING, _INDEXING, _NAMING = 1.0, 0.2, 3.0, 3.0, 1_200.0
+_DRAWING, _WRITING, _PAIRING, _INDEXING, _NAMING = 1.0, 0.2, 3.0, 3.0, 400.0
 _ANSWERING, _MIXING, _CLIMBING = 20_000.0, 30_000.0, 50_000.0
+# Of answers, names and files, the share that takes as long with one thread as with more; the other numbers above were
+# fitted with two threads.
+_ALONE_SHARE, _FITTED_THREADS = 0.25, 2
 _POINTS_TO_CLIMB = 2_000
 # An approximate index, in products with class vectors: of building it, for each class and number of its vector, and
 # the share of all codes that a search for training points reads.
 _BUILDING, _SEARCHED_SHARE = 3_000.0, 1 / 64
+# Around an epoch of a model on a GPU, where steps are short: validation, metrics and curves.
+_GPU_EPOCH_SECONDS = 0.01
 # Everything before and after the stages.
 _SECONDS_AROUND = 0.5
 
@@ -180,6 +185,8 @@ class Estimator:
         self._held_out_parts: dict[tuple[float, int], ValidationPart] = {}
 
     def __call__(self, plan: Plan) -> Estimate:
+        if self._facts.on_gpu and not self._steps:
+            self._compile(plan)
         seconds = self.seconds(plan)  # first, because it loads the libraries of a GPU
         return Estimate(seconds, self.memory(plan), self.gpu_memory(plan), self.disk(plan))
 
@@ -209,7 +216,11 @@ class Estimator:
         per_epoch = -(-len(held_out.train_rows) // model.batch_size)
         num_looks = -(-len(held_out) // (1 if model.patience else held_out.brief_step(self._facts.num_classes)))
         look = num_looks * self._facts.num_classes * self._width(plan) * self._product
-        new = self._numbers(plan) * (_DRAWING + TRAINING_BYTES * _WRITING) * self._number
+        # A GPU draws its numbers in no time, and its models are written while others train.
+        if self._facts.on_gpu:
+            new = model.epochs * _GPU_EPOCH_SECONDS
+        else:
+            new = self._numbers(plan) * (_DRAWING + TRAINING_BYTES * _WRITING) * self._number
         steps = (model.epochs + _WARM_SHARE * model.warm_start) * per_epoch * step
         return steps + plan.heads * (model.epochs * look + new)
 
@@ -226,7 +237,7 @@ class Estimator:
         seconds += num_pairs * num_costs * _PAIR_SHARE * self._pair
         seconds += self._num_entries * _INDEXING * self._number * (sizes.neighbours > 0)
         seconds += num_rows * encode * ("dense" in sizes.neighbour_kinds and sizes.neighbours > 0)
-        return seconds + self._num_strings(plan) * _NAMING * self._number
+        return seconds + self._num_strings(plan) * _NAMING * self._shared_number
 
     def _answer(self, plan: Plan, *, chooses: bool) -> float:
         """Of one validation point: its candidates and their scores, for the mix and then for probabilities."""
@@ -240,26 +251,31 @@ class Estimator:
         neighbours = 2 * self._neighbours if sizes.neighbours else 0.0
         if sizes.neighbours and "dense" in sizes.neighbour_kinds:
             neighbours += 2 * self._facts.num_points * plan.model.dim * self._product
-        return (2 if chooses else 1) * search + neighbours + numbers * self._number
+        return (2 if chooses else 1) * search + neighbours + numbers * self._shared_number
 
     def _saving(self, plan: Plan) -> float:
-        return self._model_bytes(plan) * _WRITING * self._number
+        return self._model_bytes(plan) * _WRITING * self._shared_number
 
     # Measured when first needed.
+
+    def _compile(self, plan: Plan) -> None:
+        """So that probes measure kernels, and not their compiler."""
+        lists = (plan.heads * self._width(plan), plan.judges.confusable) if plan.judges.shortlist else None
+        probe.compile_kernels(self._train, plan.shape(self._facts), plan.model, lists, self._device)
 
     def _step(self, plan: Plan) -> float:
         """Of all members, side by side or one after the other. Tables that would take too much memory are measured at
         a smaller dimension."""
         key, factor = replace(plan.model, epochs=1.0, seed=0, patience=0), 1
-        at_once = plan.heads if plan.trains_side_by_side else 1
+        at_once = plan.heads if plan.trains_side_by_side(self._facts) else 1
         while key.kind == "embedding" and key.dim > 1 and self._numbers_of(key) * TRAINING_BYTES > _MOST_PROBED_BYTES:
             key, factor = replace(key, dim=key.dim // 2), 2 * factor
         if (key, at_once) not in self._steps:
             shape = replace(plan.shape(self._facts), dim=key.dim)
             rows = self._held_out(plan).train_rows
             measure = partial(probe.seconds_per_step, self._train, rows, shape, key, self._device)
-            seconds = run_side_by_side([measure] * at_once, lambda: None) if at_once > 1 else [measure()]
-            self._steps[key, at_once] = max(seconds)
+            together = partial(run_side_by_side, [measure] * at_once, lambda: None, device=self._device)
+            self._steps[key, at_once] = max(together() if at_once > 1 else [measure()])
         return factor * self._steps[key, at_once] * (plan.heads // at_once)
 
     def _list(self, plan: Plan) -> float:
@@ -275,6 +291,11 @@ class Estimator:
     @cached_property
     def _number(self) -> float:
         return probe.seconds_per_number()
+
+    @property
+    def _shared_number(self) -> float:
+        """Of work that threads share in part."""
+        return (_ALONE_SHARE + (1 - _ALONE_SHARE) * _FITTED_THREADS / torch.get_num_threads()) * self._number
 
     @cached_property
     def _pair(self) -> float:
@@ -355,13 +376,13 @@ class Estimator:
             return 0.0
         members = float(plan.heads * self._numbers(plan) * TRAINING_BYTES)
         data = 8.0 * (self._num_entries + self._num_labels)
-        return _MEMORY_AROUND + data + (2 + _GPU_SHARE_AROUND) * members
+        return _MEMORY_AROUND + data + (3 + _GPU_SHARE_AROUND) * members
 
     def disk(self, plan: Plan) -> float:
         """The model, and the checkpoints of its members beside it."""
         per_member = self._numbers(plan) * TRAINING_BYTES
         held_out = self._held_out(plan)
-        seconds = self._members(plan, held_out) / (1 if plan.trains_side_by_side else plan.heads)
+        seconds = self._members(plan, held_out) / (1 if plan.trains_side_by_side(self._facts) else plan.heads)
         num_kept = 1 if seconds < self._checkpoint_seconds else 2
         num_kept += plan.model.patience > 0
         num_members = plan.heads * (2 if plan.rehearsal else 1)

@@ -25,7 +25,7 @@ import numpy as np
 
 from owlmine.data.batches import Batches
 from owlmine.data.rows import SparseRows
-from owlmine.data.store import Dataset
+from owlmine.data.store import Dataset, PointWords
 from owlmine.dense.finite import require_workable_values
 from owlmine.dense.loop import DenseFit, Watch, train_dense
 from owlmine.dense.progress import Reporter, SilentReporter
@@ -119,7 +119,21 @@ def plans_for(data: Dataset, options: TrainOptions, *, name: str) -> list[Plan]:
         Batches(data["train"], batch_size=1, seed=0, rows=held_out.train_rows)
     except ValueError as error:
         raise OwlmineError(str(error)) from error
+    if options.model.keep_texts:
+        _check_texts(data, plans, name)
     return plans
+
+
+def _check_texts(data: Dataset, plans: Sequence[Plan], name: str) -> None:
+    """Raises OwlmineError unless there are texts to keep, and a use for them."""
+    if not data.meta["weighting"].get("text"):
+        raise OwlmineError(f"keep_texts is True; wanted False, since {name} has {data.meta['queries']} vectors")
+    if not any(plan.judges.neighbours for plan in plans):
+        raise OwlmineError("keep_texts is True; wanted False where no training points vote (see neighbours)")
+    if data["train"].words.texts is None:
+        raise OwlmineError(
+            f"{name}: has no texts to keep; convert the data again with: owlmine data convert --keep-texts"
+        )
 
 
 def choose_plan(data: Dataset, options: TrainOptions, plans: Sequence[Plan]) -> tuple[Plan, Estimate]:
@@ -201,12 +215,13 @@ class Fit:
         index = self._index(model, plan)
         ranker = self._fit_ranker(model, index, plan, held_out, mix) if plan.judges.shortlist else Ranker()
         ranker = ranker.on(model.device)
-        uncalibrated = Predictor(model, ranker, self._classes, self._features, Record(self._name, None), index)
+        points, record = self._points(ranker, held_out), Record(self._name, None)
+        uncalibrated = Predictor(model, ranker, self._classes, self._features, record, index, points)
         figures, calibration = self._calibrate(uncalibrated, held_out)
         return uncalibrated, Choice(ranker.mix, figures, calibration, history)
 
     def _train_members(self, plan: Plan, stage: str, held_out: ValidationPart) -> list[DenseFit]:
-        if not plan.trains_side_by_side:
+        if not plan.trains_side_by_side(self._facts):
             return [self._train_member(plan, number, stage, held_out) for number in range(plan.heads)]
         self._around.check(f"before the {plan.heads} models")
         self._say(f"{plan.heads} models, side by side")
@@ -220,7 +235,9 @@ class Fit:
                 watch.cancelled = True
 
         return run_side_by_side(
-            [partial(self._train, plan, number, held_out, watch) for number, watch in enumerate(watches)], cancel
+            [partial(self._train, plan, number, held_out, watch) for number, watch in enumerate(watches)],
+            cancel,
+            device=self._device,
         )
 
     def _train_member(self, plan: Plan, number: int, stage: str, held_out: ValidationPart) -> DenseFit:
@@ -302,6 +319,17 @@ class Fit:
         mix, precision = choose_mix(gather, judges)
         self._say(f"{mix}: mean of P@1, P@3 and P@5 {precision:.2f} on validation points")
         return _ranker(judges, mix, training.sizes.shortlist)
+
+    def _points(self, ranker: Ranker, held_out: ValidationPart) -> PointWords:
+        """What the model keeps of the points that vote."""
+        keep_texts = self._options.model.keep_texts
+        if not ranker.num_voters:
+            if keep_texts:
+                self._say("no training points vote, so their texts are not kept")
+            return PointWords()
+        train = self._data["train"]
+        words = train.words if keep_texts else replace(train.words, texts=None)
+        return words.take(held_out.train_rows, len(train))
 
     def _calibrate(self, predictor: Predictor, held_out: ValidationPart) -> tuple[dict[str, float], Calibration | None]:
         """P@1, P@3 and P@5 on validation points, and the map from scores to probabilities."""

@@ -121,6 +121,9 @@ class ModelOptions:
         None, "Number of nearest training points that vote for their labels (default: chosen by the recipe; 0: none)."
     )
     names: bool = _common(True, "Use class names that appear in the text.")
+    keep_texts: bool = option(
+        False, "Keep the training texts in the model, to show those that vote (owlmine predict --explain)."
+    )
 
     def __post_init__(self) -> None:
         _check_types(self)

@@ -17,7 +17,7 @@ from owlmine.index.approximate import faiss_module
 from owlmine.rank import JudgeSizes
 from owlmine.recipe.options import LossOptions, TrainOptions
 
-Number = TypeVar("Number", int, float)
+Size = TypeVar("Size")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Plan:
     heads: int
     """Models in the ensemble."""
     side_by_side: bool
-    """Whether they are trained at the same time, if there are threads for that."""
+    """Whether they are trained at the same time, if there is a GPU or threads for that."""
     model: DenseSettings
     """The settings of each model, except for its seed."""
     judges: JudgeSizes
@@ -79,10 +79,9 @@ class Plan:
         """Whether training is one dense model, trained once, and nothing else."""
         return self.heads == 1 and not self.judges.shortlist and not self.rehearsal
 
-    @property
-    def trains_side_by_side(self) -> bool:
+    def trains_side_by_side(self, facts: Facts) -> bool:
         """Whether models are trained at the same time in this process."""
-        return self.side_by_side and torch.get_num_threads() > 1
+        return self.side_by_side and (facts.on_gpu or torch.get_num_threads() > 1)
 
     def member(self, number: int) -> DenseSettings:
         """The settings of one model. Its seed is unique in the run, and among runs with other seeds."""
@@ -120,6 +119,8 @@ class Sizes:
     epochs: float
     most_in_pool: int
     """Classes drawn for a batch, at most."""
+    positives_in_pool: bool
+    """Whether all positives of a batch are among them."""
     by_vectors: bool
     """Whether neighbours are also found by vectors."""
     most_confusable: int
@@ -138,19 +139,21 @@ FEW_POINTS = 2_000
 BATCH, LEAST_BATCH, LEAST_STEPS_PER_EPOCH, LEAST_STEPS = 256, 32, 16, 300
 LEAST_DIM = 64
 # The number of models in an ensemble up to so many training points, on a GPU and on a CPU. Few points leave more to
-# chance, which averaging removes, and take less time. On a CPU, one model of 128 dimensions is too small for very many
-# points: with two, P@1, P@3 and P@5 on commit-files are higher by 0.8 to 1.2, in the same number of epochs.
+# chance, which averaging removes, and take less time. On a CPU, one model of 128 dimensions is too small for many
+# points, and two at the same time, with a thread each, wait less than one: two of three epochs are better than one of
+# five.
 HEADS_ON_GPU = ((60_000, 8), (200_000, 5), (800_000, 3), (math.inf, 2))
-HEADS_ON_CPU = ((25_000, 5), (60_000, 3), (200_000, 1), (math.inf, 2))
+HEADS_ON_CPU = ((25_000, 5), (60_000, 3), (math.inf, 2))
 # Small batches wait for the host, most of all on a GPU. An ensemble with judges is as good with larger ones, if points
 # are many.
 BATCH_ON_GPU = ((25_000, 256), (200_000, 512), (math.inf, 1_024))
 BATCH_ON_CPU = ((200_000, 256), (math.inf, 512))
 # Multiplications of a step from which models are trained side by side on a CPU: shorter steps would wait for Python.
-SIDE_BY_SIDE_FROM = 1 << 26
-# With judges, the dense model may be small, which suits a CPU; more points need fewer epochs.
+SIDE_BY_SIDE_FROM = 1 << 25
+# With judges, the dense model may be small, which suits a CPU, and more points need fewer epochs: each number was
+# measured on a dataset of about that size.
 DIM, DIM_ON_CPU = 512, 128
-EPOCHS, EPOCHS_ON_CPU = 15.0, ((60_000, 8.0), (math.inf, 5.0))
+EPOCHS, EPOCHS_ON_CPU = 15.0, ((60_000, 8.0), (200_000, 3.0), (800_000, 5.0), (math.inf, 4.0))
 # With fewer classes, exact search is as fast in batches.
 INDEX_FROM = 100_000
 SHORTLIST = 50
@@ -158,13 +161,16 @@ NEIGHBOURS = 30
 # Classes of each training point that linear classifiers learn to tell apart from its labels: longer lists make better
 # classifiers, within limits on all pairs of a point and a class, for memory and time.
 MOST_PAIRS, LEAST_CONFUSABLE, MOST_CONFUSABLE = 30_000_000, 10, 100
-# Costs of the linear classifiers to choose from, with at most so many pairs to learn from.
-COSTS = (0.3, 1.0, 3.0)
+# Costs of the linear classifiers to choose from, up to so many points, with at most so many pairs to learn from. Small
+# costs suit few points.
+COSTS = ((60_000, (0.3, 1.0, 3.0)), (math.inf, (1.0, 3.0)))
 PAIRS_ON_GPU, PAIRS_ON_CPU = 10_000_000, 1_000_000
 # The hardest of nearly all classes is often relevant but not labelled: a pool of an eighth of the classes does better.
 # On two cores, the cost of a pool grows with its size, while the gain flattens out. On a GPU, a batch shares 2^15
 # classes, with the one that each point leaves out, so that tiles are full: one more costs up to 16 % of a step.
 POOL_SHARE, LEAST_POOL, POOL_ON_CPU, POOL_ON_GPU = 8, 256, 4_096, 32_767
+# On a CPU, an ensemble learns as much from half as many classes, if all positives of the batch are among them.
+POOL_WITH_POSITIVES = 2_047
 # This many validation points are enough to fit the mix. If --validation gives fewer than half of them, a rehearsal
 # holds them out, but at most a fifth of train.
 ENOUGH_POINTS = 1_000
@@ -205,14 +211,16 @@ def default_sizes(options: TrainOptions, facts: Facts) -> Sizes:
     is_ensemble = best and model.kind == "embedding"
     # Without judges to make up for less, the sizes are those of a single model.
     small = is_ensemble and not facts.on_gpu and not facts.dense
+    positives_in_pool = small and options.loss.loss == "mined-softmax" and options.loss.shared_pool
     return Sizes(
         heads=by_size(facts.num_points, HEADS_ON_GPU if facts.on_gpu else HEADS_ON_CPU) if is_ensemble else 1,
         dim=DIM_ON_CPU if small else DIM,
         epochs=by_size(facts.num_points, EPOCHS_ON_CPU) if small else EPOCHS,
-        most_in_pool=POOL_ON_GPU if facts.on_gpu else POOL_ON_CPU,
+        most_in_pool=POOL_ON_GPU if facts.on_gpu else POOL_WITH_POSITIVES if positives_in_pool else POOL_ON_CPU,
+        positives_in_pool=positives_in_pool,
         by_vectors=facts.on_gpu,
         most_confusable=MOST_CONFUSABLE,
-        costs=COSTS if best else (1.0,),
+        costs=by_size(facts.num_points, COSTS) if best else (1.0,),
         most_pairs_of_choice=PAIRS_ON_GPU if facts.on_gpu else PAIRS_ON_CPU,
     )
 
@@ -229,7 +237,7 @@ def resolve(options: TrainOptions, facts: Facts, sizes: Sizes | None = None) -> 
     check_objective(settings, num_classes=facts.num_classes)
     plan = Plan(
         heads=model.heads or sizes.heads,
-        side_by_side=(model.heads or sizes.heads) > 1 and not facts.on_gpu and _work(settings) >= SIDE_BY_SIDE_FROM,
+        side_by_side=(model.heads or sizes.heads) > 1 and (facts.on_gpu or _work(settings) >= SIDE_BY_SIDE_FROM),
         model=settings,
         judges=judges,
         validation=run.validation,
@@ -278,6 +286,8 @@ def _dense_settings(options: TrainOptions, facts: Facts, sizes: Sizes) -> DenseS
         pool=pool,
         pool_start=loss.pool_start,
         shared_pool=loss.shared_pool,
+        # They must leave room for others.
+        positives_in_pool=sizes.positives_in_pool and batch_size <= (loss.pool_start or pool) // 2,
         surrogate=loss.surrogate,
         scale=loss.scale or numbers.scale,
         learn_scale=loss.learn_scale,
@@ -336,7 +346,7 @@ def _judges(options: TrainOptions, facts: Facts, sizes: Sizes) -> JudgeSizes:
     )
 
 
-def by_size(num_points: int, sizes: Sequence[tuple[float, Number]]) -> Number:
+def by_size(num_points: int, sizes: Sequence[tuple[float, Size]]) -> Size:
     """The value of the first size that is large enough."""
     return next(value for most, value in sizes if num_points <= most)
 

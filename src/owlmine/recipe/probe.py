@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -20,6 +21,7 @@ from owlmine.dense.loop import choose_step
 from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.dense.settings import DenseSettings
 from owlmine.index import ExactIndex
+from owlmine.mining import hardest
 from owlmine.rank.linear_training import MinedPairs, train_linear
 from owlmine.rank.points import SparsePoints
 
@@ -33,8 +35,37 @@ _DRAWN_ROWS, _DRAWN_NUMBERS = 4_096, 1 << 22
 _TILE_QUERIES, _TILE_CLASSES, _TILE_NUMBERS = 256, 1 << 15, 1 << 26
 # On a GPU, small tables take as long as larger ones.
 _GPU_TILE_CLASSES, _GPU_TILE_NUMBERS = 1 << 19, 1 << 29
-_PAIR_POINTS, _PAIR_CLASSES, _PAIRS_PER_POINT = 500, 16, 8
+# For each thread, and for each point.
+_PAIR_POINTS, _PAIR_CLASSES, _PAIRS_PER_POINT = 250, 8, 8
 _NEIGHBOUR_POINTS, _NEIGHBOUR_QUERIES = (5_000, 30_000), 64
+# Classes of a validation point.
+_LOOKED_AT = 5
+
+
+def compile_kernels(
+    train: Split, shape: ModelShape, settings: DenseSettings, lists: tuple[int, int] | None, device: torch.device
+) -> None:
+    """Compiles the kernels of a training and of its searches at the same time: one after the other, that takes some 15
+    seconds on a new machine.
+
+    ``lists``: the dimension and length of lists, if there are any.
+    """
+    model = _model(shape, device)
+    parts = choose_step(model, settings, train, lambda reason: None).parts()
+    if not parts:
+        return
+    queries_ND = _rows(min(_TILE_QUERIES, len(train)), shape.dim, torch.Generator().manual_seed(0), device)
+    parts.append(partial(hardest, queries_ND, model.rows, min(_LOOKED_AT, shape.num_classes)))
+    if lists is not None:
+        parts.append(partial(seconds_per_list, shape.num_classes, *lists, device))
+
+    def run(part: Callable[[], object]) -> None:
+        with torch.no_grad():  # of this thread
+            part()
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(run, parts))
+    _wait(device)
 
 
 def seconds_per_step(
@@ -96,13 +127,15 @@ def seconds_per_product(device: torch.device) -> float:
 def seconds_per_pair(train: Split, *, num_features: int) -> float:
     """Of learning from one pair of a class and a point, for one cost of the classifiers. Real points, made-up
     classes."""
-    points = train.batch(np.arange(min(len(train), _PAIR_POINTS), dtype=np.int64))
+    num_threads = torch.get_num_threads()
+    num_points, num_classes = min(len(train), num_threads * _PAIR_POINTS), num_threads * _PAIR_CLASSES
+    points = train.batch(np.arange(num_points, dtype=np.int64))
     queries = points.queries
     assert isinstance(queries, SparseRows)
     generator = np.random.default_rng(0)
-    ids_NS = generator.integers(0, _PAIR_CLASSES, (len(points.labels), _PAIRS_PER_POINT))
-    labels = SparseRows(points.labels.offsets, points.labels.indices % _PAIR_CLASSES, None)
-    pairs = MinedPairs.of(ids_NS, labels, num_classes=_PAIR_CLASSES)
+    ids_NS = generator.integers(0, num_classes, (len(points.labels), _PAIRS_PER_POINT))
+    labels = SparseRows(points.labels.offsets, points.labels.indices % num_classes, None)
+    pairs = MinedPairs.of(ids_NS, labels, num_classes=num_classes)
     return _seconds_of(lambda: train_linear(queries, pairs, num_features=num_features)) / max(len(pairs), 1)
 
 
@@ -140,4 +173,5 @@ def _seconds_of(work: Callable[[], object], device: torch.device | None = None) 
 def _wait(device: torch.device | None) -> None:
     """Until the device has done what it was given."""
     if device is not None and device.type == "cuda":
-        torch.cuda.synchronize(device)
+        # Of this thread's stream: while another thread records a graph, one must not wait for the whole device.
+        torch.cuda.current_stream(device).synchronize()

@@ -50,7 +50,7 @@ def train(
     """
     out, options = Path(out), options or TrainOptions()
     check_run(out, options, resume=resume)
-    store = data if isinstance(data, Store) else open_dataset(data)
+    store = data if isinstance(data, Store) else open_dataset(data, keep_texts=options.model.keep_texts)
     reporter = reporter or SilentReporter()
     if resume and (out / "config.json").exists():
         return finished_before(store, out, options, reporter.message)

@@ -10,8 +10,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from owlmine.mining.kernels.launch import padded_width
 
-@triton.jit
+# More than one: on a GPU, Triton 3.6 sorts a single element wrongly.
+_WIDTHS = (1 << 4, 1 << 6, 1 << 8, 1 << 10, 1 << 12)
+
+
+@triton.jit(do_not_specialize=["num_candidates", "num_blocks", "k"])
 def _best_first(
     scores_ptr,
     slots_ptr,
@@ -60,8 +65,7 @@ def best_first(
     num_queries, k = slots_Nk.shape
     best_scores = torch.empty(num_queries, k, dtype=torch.float32, device=scores_NC.device)
     best_ids = torch.empty(num_queries, k, dtype=torch.int64, device=scores_NC.device)
-    # At least two: on a GPU, Triton 3.6 sorts a single element wrongly.
-    padded = max(2, triton.next_power_of_2(k))
+    padded = padded_width(k, _WIDTHS)
     _best_first[(num_queries,)](
         scores_NC,
         slots_Nk,

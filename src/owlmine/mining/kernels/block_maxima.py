@@ -23,7 +23,8 @@ TILE_K = 128
 """Classes of a tile: the largest block."""
 
 
-@triton.jit
+# One variant for every size: compiling one takes a second.
+@triton.jit(do_not_specialize=["num_queries", "num_classes", "num_blocks", "num_fine", "dim"])
 def _block_maxima(
     queries_desc,
     classes_desc,
@@ -34,24 +35,23 @@ def _block_maxima(
     num_classes,
     num_blocks,
     num_fine,
-    D: tl.constexpr,
+    dim,
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
     TILE_D: tl.constexpr,
     G: tl.constexpr,
     H: tl.constexpr,
-    NUM_PROGRAMS: tl.constexpr,
     UPCAST: tl.constexpr,
     HAS_FINE: tl.constexpr,
     HAS_SCORES: tl.constexpr,
 ):
     tiles_n = tl.cdiv(num_queries, TILE_N)
     num_tiles = tiles_n * tl.cdiv(num_classes, TILE_K)
-    for tile in tl.range(tl.program_id(0), num_tiles, NUM_PROGRAMS):
+    for tile in tl.range(tl.program_id(0), num_tiles, tl.num_programs(0)):
         # Neighbouring programs take the same classes and different queries: each class comes from memory once.
         first_n = (tile % tiles_n) * TILE_N
         first_k = (tile // tiles_n) * TILE_K
-        scores = tile_scores(queries_desc, classes_desc, first_n, first_k, D, TILE_N, TILE_K, TILE_D, UPCAST, "ieee")
+        scores = tile_scores(queries_desc, classes_desc, first_n, first_k, dim, TILE_N, TILE_K, TILE_D, UPCAST, "ieee")
         ids = first_k + tl.arange(0, TILE_K)
         if first_k + TILE_K > num_classes:
             scores = tl.where((ids < num_classes)[None, :], scores, float("-inf"))
@@ -111,13 +111,12 @@ def block_maxima(
         num_classes,
         num_blocks,
         num_fine,
-        D=dim,
+        dim,
         TILE_N=tile_n,
         TILE_K=TILE_K,
         TILE_D=tile_d,
         G=block,
         H=fine_block or block,
-        NUM_PROGRAMS=programs,
         UPCAST=INTERPRETED,
         HAS_FINE=fine_NF is not None,
         HAS_SCORES=scores_NK is not None,

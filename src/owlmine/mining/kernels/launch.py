@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -15,6 +16,14 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 @lru_cache
 def num_processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+
+
+def padded_width(width: int, widths: Sequence[int]) -> int:
+    """The first of these ascending widths that is large enough.
+
+    Each width is a variant of its kernel: compiling one takes half a second, a few numbers more next to nothing.
+    """
+    return next(padded for padded in widths if padded >= width)
 
 
 def assert_contiguous(*tensors: Tensor) -> None:

@@ -14,7 +14,7 @@ from owlmine.mining.kernels.exclusions import Exclusions
 from owlmine.mining.kernels.launch import assert_contiguous
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "num_classes"])
 def _rescore(
     blocks_ptr,
     queries_ptr,
@@ -27,7 +27,7 @@ def _rescore(
     scores_ptr,
     T,
     num_classes,
-    D: tl.constexpr,
+    D,
     G: tl.constexpr,
     TILE_T: tl.constexpr,
     TILE_D: tl.constexpr,
@@ -45,7 +45,7 @@ def _rescore(
         scores = tl.load(known_ptr + query * num_classes + places, mask=inside, other=0.0)
     else:
         scores = tl.zeros((TILE_T * G,), dtype=tl.float32)
-        for first_d in tl.static_range(0, D, TILE_D):
+        for first_d in range(0, D, TILE_D):
             dims = first_d + tl.arange(0, TILE_D)
             here = dims < D
             part = tl.load(queries_ptr + query * D + dims, mask=here, other=0.0).to(tl.float32)
@@ -96,10 +96,10 @@ def rescore(
         scores,
         num_chosen,
         len(classes_KD),
-        D=dim,
+        dim,
         G=block,
         TILE_T=tile_t,
-        TILE_D=min(triton.next_power_of_2(dim), 128),
+        TILE_D=128,
         HAS_IDS=ids is not None,
         HAS_EXCLUDED=exclude is not None,
         HAS_KNOWN=known_NK is not None,

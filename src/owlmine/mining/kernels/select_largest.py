@@ -15,12 +15,14 @@ import triton.language as tl
 from torch import Tensor
 
 from owlmine.mining.kernels.exclusions import Exclusions
+from owlmine.mining.kernels.launch import padded_width
 
 MAX_WIDTH = 1 << 15
 """Values of a row that are looked at."""
+_WIDTHS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, MAX_WIDTH)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width", "num_chosen", "k", "T"])
 def _select_largest(
     values_ptr,
     blocks_ptr,
@@ -33,7 +35,6 @@ def _select_largest(
     T,
     ROW: tl.constexpr,
     G: tl.constexpr,
-    PADDED_T: tl.constexpr,
     HAS_BLOCKS: tl.constexpr,
     HAS_EXCLUDED: tl.constexpr,
 ):
@@ -78,8 +79,7 @@ def _select_largest(
     taken = above | (equal & (tl.cumsum(equal.to(tl.int32), axis=0) <= spare))
     target = tl.cumsum(taken.to(tl.int32), axis=0) - 1
     tl.store(places_ptr + row * T + target, columns, mask=taken)
-    rest = tl.arange(0, PADDED_T)
-    tl.store(places_ptr + row * T + rest, -1, mask=(rest >= tl.sum(taken.to(tl.int32), axis=0)) & (rest < T))
+    tl.store(places_ptr + row * T + slots, -1, mask=(slots >= tl.sum(taken.to(tl.int32), axis=0)) & (slots < T))
 
 
 def select_largest(
@@ -103,7 +103,7 @@ def select_largest(
     assert values_NM.is_contiguous()
     count = min(k if exclude is None else k + exclude.most, looked_at)
     places_NT = torch.empty(num_rows, count, dtype=torch.int32, device=values_NM.device)
-    padded = triton.next_power_of_2(looked_at)
+    padded = padded_width(looked_at, _WIDTHS)
     _select_largest[(num_rows,)](
         values_NM,
         places_NT if blocks_NC is None else blocks_NC,
@@ -116,7 +116,6 @@ def select_largest(
         count,
         ROW=padded,
         G=block,
-        PADDED_T=triton.next_power_of_2(count),
         HAS_BLOCKS=blocks_NC is not None,
         HAS_EXCLUDED=exclude is not None,
         num_warps=max(1, min(16, padded // 1024)),

@@ -36,7 +36,7 @@ def tile_scores(
     classes_desc,
     first_n,
     first_k,
-    D: tl.constexpr,
+    D,
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
     TILE_D: tl.constexpr,
@@ -46,7 +46,7 @@ def tile_scores(
     """[TILE_N, TILE_K] float32. Past the last query or class the rows are zeros.
 
     ``PRECISION`` is of float32 operands, which would be rounded to 10 bits otherwise; others are multiplied as they
-    are. ``UPCAST``: for the interpreter, whose bfloat16 products are wrong.
+    are. ``UPCAST``: for the interpreter, whose bfloat16 products are wrong. ``D`` may be known at compile time or not.
     """
     scores = tl.zeros((TILE_N, TILE_K), dtype=tl.float32)
     for first_d in range(0, D, TILE_D):
