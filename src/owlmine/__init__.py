@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from owlmine.estimator import OwlmineClassifier
     from owlmine.losses import MinedLoss, top_k
     from owlmine.mining import draw_batch_pool
-    from owlmine.model import Model, Prediction, Predictions, fit, load
+    from owlmine.model import Model, Prediction, Predictions, Reasons, SimilarClass, fit, load
     from owlmine.recipe.options import TrainOptions
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "OwlmineError",
     "Prediction",
     "Predictions",
+    "Reasons",
+    "SimilarClass",
     "TrainOptions",
     "__version__",
     "draw_batch_pool",
@@ -31,7 +33,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Model", "Prediction", "Predictions", "fit", "load"), "owlmine.model"),
+    **dict.fromkeys(("Model", "Prediction", "Predictions", "Reasons", "SimilarClass", "fit", "load"), "owlmine.model"),
     "OwlmineClassifier": "owlmine.estimator",
     "TrainOptions": "owlmine.recipe.options",
     **dict.fromkeys(("MinedLoss", "top_k"), "owlmine.losses"),

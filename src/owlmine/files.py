@@ -48,7 +48,7 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
             if replace:
                 temporary.replace(path)
             else:
-                _take_free_name(temporary, path)
+                take_free_name(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -107,12 +107,13 @@ def _locked_file(path: Path) -> tuple[Path, int]:
         temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.writing")
         handle = os.open(temporary, flags, 0o666)
         # Before we had the lock, another process may have considered the file abandoned.
-        if _lock(handle) and os.fstat(handle).st_nlink:
+        if lock(handle) and os.fstat(handle).st_nlink:
             return temporary, handle
         os.close(handle)
 
 
-def _take_free_name(temporary: Path, path: Path) -> None:
+def take_free_name(temporary: Path, path: Path) -> None:
+    """Renames a file. Raises FileExistsError if the name is taken."""
     try:
         os.link(temporary, path)
     except OSError as error:
@@ -177,7 +178,7 @@ def _locked_folder(out: Path) -> tuple[Path, int]:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         folder.chmod(0o777 & ~_umask())
-        _lock(handle)
+        lock(handle)
         # Last: without the marker file, no process considers the folder abandoned.
         (folder / _MARK).write_bytes(_MARK_TEXT)
     except OSError:
@@ -204,7 +205,7 @@ def _partial_prefix(out: Path) -> str:
     return f".{out.name}.partial-"
 
 
-def _lock(handle: int) -> bool:
+def lock(handle: int) -> bool:
     """False if another process has the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -27,11 +27,13 @@ from owlmine.evaluate.of_model import Evaluation, evaluate_model
 from owlmine.files import NewFolder
 from owlmine.folder.model_folder import load_model, save_model
 from owlmine.metrics.propensity import PropensityConstants
+from owlmine.rank.explain import MOST_WORDS, Reasons, explain_query
 from owlmine.rank.predictor import Prediction, Predictions, Predictor
+from owlmine.rank.similar import SimilarClass, similar_classes
 from owlmine.recipe import fit as recipe
 from owlmine.recipe.options import TrainOptions
 
-__all__ = ["Model", "Prediction", "Predictions", "fit", "load"]
+__all__ = ["Model", "Prediction", "Predictions", "Reasons", "SimilarClass", "fit", "load"]
 
 _IN_MEMORY = "data in memory"
 
@@ -46,6 +48,38 @@ class Model(Predictor):
     def of(cls, predictor: Predictor) -> Self:
         """A ``Model`` from a ``Predictor``."""
         return cls(**{field.name: getattr(predictor, field.name) for field in fields(Predictor) if field.init})
+
+    def explain(
+        self,
+        query: Any,
+        k: int = 5,
+        *,
+        classes: Collection[str] | None = None,
+        allowed: Collection[str] | None = None,
+        forbidden: Collection[str] | None = None,
+        tail: float = 0.0,
+        most_words: int = MOST_WORDS,
+    ) -> list[Reasons]:
+        """Why the ``k`` best classes of one raw query, a text or a vector, are its answer; best first.
+
+        ``classes``: keys of the classes to explain instead, whether they are among the best or not. ``allowed``,
+        ``forbidden``, ``tail``: as for ``predict``. ``most_words``: words or features for each class, those that move
+        its score most. Empty if the model knows no feature of the query, as its answer is.
+        """
+        return explain_query(
+            self,
+            query,
+            k,
+            classes=classes,
+            allowed=allowed,
+            forbidden=forbidden,
+            tail=tail,
+            most_words=most_words,
+        )
+
+    def similar_classes(self, key: str | int, k: int = 10) -> list[SimilarClass]:
+        """The ``k`` classes whose vectors in the dense model are most similar to that of a class, by key or name."""
+        return similar_classes(self, key, k)
 
     def evaluate(
         self,
@@ -130,7 +164,7 @@ def fit(
     chosen = options if isinstance(options, TrainOptions) else TrainOptions.of(**dict(options or {}))
     given = {"device": device, "seed": seed, "effort": effort, "minutes": minutes}
     chosen = chosen.with_(**{name: value for name, value in given.items() if value is not None})
-    data, name = _dataset(X, Y, class_names, validation, reading)
+    data, name = _dataset(X, Y, class_names, validation, reading, keep_texts=chosen.model.keep_texts)
     reporter = SilentReporter() if progress is None else _Callback(progress)
     return Model.of(recipe.fit(data, chosen, name=name, surroundings=recipe.Surroundings(reporter)))
 
@@ -143,15 +177,19 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", exact: bool = 
     return Model.of(load_model(path, device=device, exact=exact))
 
 
-def _dataset(X: Any, Y: Any, class_names: Any, validation: Any, reading: ConvertOptions | None) -> tuple[Dataset, str]:
+def _dataset(
+    X: Any, Y: Any, class_names: Any, validation: Any, reading: ConvertOptions | None, *, keep_texts: bool
+) -> tuple[Dataset, str]:
     if Y is not None:
+        reading = reading or ConvertOptions()
+        reading = replace(reading, keep_texts=keep_texts or reading.keep_texts)
         return dataset_from(X, Y, class_names=class_names, validation=validation, options=reading), _IN_MEMORY
     if class_names is not None or validation is not None:
         raise OwlmineError("class names and validation points were given without Y; a dataset on disk brings its own")
     if isinstance(X, Store | MemoryDataset):
         return X, X.path.name if isinstance(X, Store) else _IN_MEMORY
     if isinstance(X, str | Path):
-        data = open_dataset(X, reading)
+        data = open_dataset(X, reading, keep_texts=keep_texts)
         for note in conversion_notes(data, ("train", "dev")):
             warnings.warn(f"{X}: {note}", UserWarning, stacklevel=3)
         return data, Path(X).name

@@ -21,7 +21,7 @@ from torch import Tensor
 from owlmine.dense.retriever import ModelShape
 from owlmine.rank import JUDGES, Judge, Mix, Ranker
 from owlmine.rank.candidates import Candidates, Encoded, Suggests
-from owlmine.rank.judge import Variant
+from owlmine.rank.judge import ByFeatures, ByVotes, Variant
 
 from ..rank.small_world import SHORTLIST, World, world
 
@@ -429,3 +429,46 @@ def test_damaged_settings_are_refused(name: str) -> None:
             for value in (None, [], {}, "", "x", True, -1, 0, float("nan"), float("inf"), 10**400):
                 with is_refused(f"{key} = {str(value)[:20]}"):
                     type(judge).load(settings | {key: value}, tensors, shape)
+
+
+def one_query(name: str, row: int) -> Candidates:
+    """One query and its candidates, without empty places."""
+    alone = row_of(some_candidates(name), row)
+    filled = alone.ids_NS[0] >= 0
+    return replace(alone, ids_NS=alone.ids_NS[:, filled], dense_NS=alone.dense_NS[:, filled])
+
+
+@every_judge
+def test_effects_of_features_sum_to_the_score(name: str) -> None:
+    """Of judges that can say what each word adds; as every judge does that is linear in the query."""
+    for _, judge in judges(name):
+        if not isinstance(judge, ByFeatures):
+            continue
+        assert judge.effect.isidentifier()
+        for larger in (judge, judge.with_classes(2)):
+            assert isinstance(larger, ByFeatures)
+            for row in range(len(small_world().queries)):
+                own = one_query(name, row)
+                effects_SE = larger.effects(own, own.sparse_queries)
+                assert effects_SE.shape == (own.ids_NS.shape[1], len(own.sparse_queries.indices))
+                sums_S = effects_SE.sum(axis=1) + larger.biases(own.ids_NS[0])
+                # Sums of some dozen numbers.
+                np.testing.assert_allclose(sums_S, larger.scores(own)[0], rtol=0, atol=3e-6)
+
+
+@every_judge
+def test_shares_of_voters_sum_to_the_score(name: str) -> None:
+    """Of judges whose scores are votes; classes that were added have none."""
+    for _, judge in judges(name):
+        if not isinstance(judge, ByVotes):
+            continue
+        assert judge.num_points == len(small_world().training.labels)
+        for row in range(len(small_world().queries)):
+            own = one_query(name, row)
+            for class_id, score in zip(own.ids_NS[0].tolist(), judge.scores(own)[0].tolist(), strict=True):
+                points, cosines, shares = judge.voters(own.encoded, class_id)
+                assert len(points) == len(cosines) == len(shares) == len(set(points.tolist()))
+                assert ((points >= 0) & (points < judge.num_points)).all()
+                assert (shares > 0).all()
+                assert shares.sum() == pytest.approx(score, abs=1e-7)
+            assert not len(judge.voters(own.encoded, 10**6)[0])

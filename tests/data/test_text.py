@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 
 from owlmine.data import ConvertOptions, SparseRows, Store, convert, stored_vectoriser
-from owlmine.data.text import TOKEN_PATTERN, TokenCounter, TokenOptions
+from owlmine.data.text import TOKEN_PATTERN, TextVectoriser, TokenCounter, TokenOptions
 from owlmine.errors import DataError
 
 from .formats.points import tokens_of
@@ -248,3 +248,42 @@ def test_tfidf_of_real_values_is_refused(split: str, tmp_path: Path) -> None:
 def test_tfidf_of_vectors_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="found dense vectors"):
         convert({"train": (np.eye(2), [["a"], ["b"]])}, tmp_path / "out", ConvertOptions(weighting="tfidf"))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=TEXTS, ngrams=st.integers(1, 3), hash_bits=st.sampled_from([0, 3, 10]))
+def test_places_of_words(texts: list[str], ngrams: int, hash_bits: int) -> None:
+    """Every feature of a row, as often as it counts, where the text has these words."""
+    counter = TokenCounter(TokenOptions(ngrams, hash_bits))
+    counter.count(texts)
+    counter.frozen = True
+    used = np.arange(counter.num_tokens) % 3 != 1
+    tokens = None if hash_bits else counter.tokens
+    vectoriser = TextVectoriser(TokenOptions(ngrams, hash_bits), tokens, None, used)
+    for text in [*texts, "OWL owl's an unheard-of word", "İİ owl  Owls", ""]:
+        row = vectoriser.transform([text])
+        places = list(vectoriser.places(text))
+        features, counts = np.unique([feature for feature, *_ in places], return_counts=True)
+        assert features.tolist() == row.indices.tolist()
+        assert counts.tolist() == row.values.tolist()  # type: ignore[union-attr]
+        for feature, token, start, end in places:
+            # What stands there is the token itself, but for what is between the words of several.
+            assert tokens_of(text[start:end]) == token.split(" ")
+            assert tokens is None or tokens[feature] == token
+            before, after = text[:start].lower(), text[end:].lower()
+            assert len(tokens_of(text)) == len(tokens_of(before)) + len(token.split(" ")) + len(tokens_of(after))
+
+
+def test_places_count_characters_of_the_text() -> None:
+    """Though one of them is two in lower case, or four bytes or two in other encodings."""
+    counter = TokenCounter(TokenOptions(2), ["owl", "i", "stanbul", "owl owl", "日"])
+    counter.frozen = True
+    assert list(counter.places("İSTANBUL 🦉 Owl, OWL 日")) == [
+        (2, "stanbul", 1, 8),
+        (0, "owl", 11, 14),
+        (0, "owl", 16, 19),
+        (4, "日", 20, 21),
+        (-1, "stanbul owl", 1, 14),
+        (3, "owl owl", 11, 19),
+        (-1, "owl 日", 16, 21),
+    ]

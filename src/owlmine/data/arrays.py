@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -127,9 +127,16 @@ class MemoryArray:
 class StringTable:
     """Strings by number, memory-mapped: concatenated UTF-8 bytes and the start of each string."""
 
-    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], *, file: Path | None = None) -> None:
-        """``file`` is the store's file of offsets, for messages."""
-        self._data, self._offsets, self._file = data, offsets, file
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        *,
+        file: Path | None = None,
+        error: Callable[..., DataError] = damaged,
+    ) -> None:
+        """``file``: where the offsets come from, for messages; of a store, unless ``error`` makes other messages."""
+        self._data, self._offsets, self._file, self._error = data, offsets, file, error
         fits = data.ndim == offsets.ndim == 1 and data.dtype == np.uint8 and offsets.dtype == np.int64 and len(offsets)
         if not fits or offsets[0] != 0 or offsets[-1] != len(data):
             raise self._damaged(f"offsets that do not fit {data.size:,} bytes of text")
@@ -147,6 +154,20 @@ class StringTable:
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
+
+    def take(self, numbers: NDArray[np.int64]) -> StringTable:
+        """A copy of some strings, in this order."""
+        starts, ends = self._offsets[numbers], self._offsets[numbers + 1]
+        if (starts < 0).any() or (ends < starts).any() or (ends > len(self._data)).any():
+            raise self._damaged("offsets that do not ascend")
+        offsets = np.zeros(len(numbers) + 1, np.int64)
+        np.cumsum(ends - starts, out=offsets[1:])
+        data = np.empty(int(offsets[-1]), np.uint8)
+        # Neighbouring strings are copied at once.
+        firsts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1] + 1)[: len(numbers)])
+        for first, stop in pairwise([*firsts.tolist(), len(numbers)]):
+            data[offsets[first] : offsets[stop]] = self._data[starts[first] : ends[stop - 1]]
+        return StringTable(data, offsets)
 
     def __getitem__(self, number: int) -> str:
         if not 0 <= number < len(self):
@@ -176,4 +197,4 @@ class StringTable:
         wanted = "UTF-8 text and where each string of it begins"
         if self._file is None:
             return DataError("table of strings", found=found, wanted=wanted)
-        return damaged(self._file, found=found, wanted=wanted)
+        return self._error(self._file, found=found, wanted=wanted)

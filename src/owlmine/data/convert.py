@@ -13,7 +13,7 @@ from owlmine.data.class_keys import ClassKeys, NumberCounts, class_keys
 from owlmine.data.companions import write_class_features, write_class_names, write_filter
 from owlmine.data.features import FeaturePlan, plan_features
 from owlmine.data.formats.block import joined_classes
-from owlmine.data.ingest import Progress, RawSplit
+from owlmine.data.ingest import IDS, TEXTS, Progress, RawSplit
 from owlmine.data.options import ConvertOptions
 from owlmine.data.population import write_split
 from owlmine.data.sources import Source, find_source, memory_source
@@ -54,6 +54,9 @@ def write_dataset(
     """Writes all arrays, and returns the other fields of ``meta.json``."""
     _check_alike(source)
     train = source.splits["train"]
+    keeps = (IDS, TEXTS) if options.keep_texts else (IDS,)
+    if options.keep_texts and train.kind != "text":
+        raise DataError(train.source, found=f"{train.kind} queries", wanted="texts for --keep-texts")
     classes = class_keys(train.num_classes)
     counter = TokenCounter(options.tokens) if train.kind == "text" else None
     counts = NumberCounts()
@@ -61,7 +64,7 @@ def write_dataset(
     try:
         for name, reader in source.splits.items():
             width = reader.num_features if reader.kind == "dense" else None
-            raw[name] = RawSplit(name, writer, dense_width=width)
+            raw[name] = RawSplit(name, writer, dense_width=width, keeps=keeps if name == "train" else ())
             counts_of_train = counts if name == "train" else None
             raw[name].read(reader, classes, counter, counts_of_train, progress or (lambda *_: None))
             if counter is not None:

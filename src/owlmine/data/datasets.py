@@ -7,7 +7,7 @@ import json
 import shutil
 import uuid
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,13 +22,20 @@ from owlmine.version import __version__
 SAMPLE = "sample"
 
 
-def open_dataset(name: str | Path, options: ConvertOptions | None = None, *, progress: Progress | None = None) -> Store:
+def open_dataset(
+    name: str | Path,
+    options: ConvertOptions | None = None,
+    *,
+    keep_texts: bool = False,
+    progress: Progress | None = None,
+) -> Store:
     """Opens a store as it is. Anything else is converted on first use, and the result is cached.
 
     Checksums are verified once, and again when files have changed. A damaged store is an error; one in the cache is
     rebuilt.
 
     ``sample`` is the embedded dataset: Debian package descriptions and the packages that they depend on.
+    ``keep_texts``: of what is converted; a store has them or not.
     """
     path = sample_folder() if str(name) == SAMPLE else Path(name)
     if is_store(path):
@@ -38,6 +45,7 @@ def open_dataset(name: str | Path, options: ConvertOptions | None = None, *, pro
     if not path.exists():
         raise DataError(path, found="no such file or folder", wanted=f"a store, a dataset, or the word {SAMPLE}")
     options = options or ConvertOptions()
+    options = replace(options, keep_texts=keep_texts or options.keep_texts)
     cached = cache_folder() / f"{path.resolve().name}-{_fingerprint(path, options)}"
     if cached.exists():
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 
 from owlmine.data.arrays import MemoryArray, PieceReader
 from owlmine.data.class_keys import ClassKeys, NumberCounts
-from owlmine.data.formats.block import Notes, PointReader
+from owlmine.data.formats.block import Block, Notes, PointReader
 from owlmine.data.rows import SparseRows, offsets_from_counts
-from owlmine.data.store_writer import DatasetWriter
+from owlmine.data.store_writer import DatasetWriter, encoded
 from owlmine.data.text import TokenCounter
 from owlmine.errors import DataError
 
@@ -30,11 +31,32 @@ def holds_counts(rows: SparseRows) -> bool:
     return bool(((rows.values >= 0) & (np.floor(rows.values) == rows.values)).all())
 
 
+IDS, TEXTS = "ids", "texts"
+"""What a split may keep of its points besides features and labels."""
+
+Strings = dict[str, tuple[NDArray[np.uint8], NDArray[np.int32]]]
+"""The bytes and the lengths of some points' ids and texts, by name."""
+
+
+@dataclass(frozen=True)
+class RawPiece:
+    """Some consecutive points of a split as read."""
+
+    queries: SparseRows | NDArray[np.float32]
+    labels: SparseRows
+    """Raw ids, with weights."""
+    strings: Strings
+
+
 class RawSplit:
     """A split as read: counts per row, and the concatenated entries, in scratch arrays."""
 
-    def __init__(self, name: str, writer: DatasetWriter, *, dense_width: int | None) -> None:
+    def __init__(
+        self, name: str, writer: DatasetWriter, *, dense_width: int | None, keeps: Collection[str] = ()
+    ) -> None:
+        """``keeps``: of ``IDS``, which not every source has, and ``TEXTS``."""
         self.name, self.notes = name, Notes()
+        self._keeps, self._new_array = keeps, writer.scratch_array
         self.num_rows = 0
         self.weighted = False
         self.are_counts = True
@@ -75,6 +97,7 @@ class RawSplit:
                 self._writers["vectors"].append(block.queries)
             self._writers["label_counts"].append(np.diff(block.labels.offsets))
             self._writers["labels"].append(classes.raw_ids(block.labels, training=counts is not None))
+            self._append_strings(block)
             self._append_weights(block.labels.weights, int(block.labels.offsets[-1]), reader.source)
             self.num_rows += len(block.labels)
             progress(self.name, block.progress, self.num_rows)
@@ -85,8 +108,13 @@ class RawSplit:
         for writer in self._writers.values():
             writer.abandon()
 
-    def pieces(self) -> Iterator[tuple[SparseRows | NDArray[np.float32], SparseRows]]:
-        """The content in bounded pieces: queries and labels (raw ids, with weights). Once only."""
+    @property
+    def strings(self) -> list[str]:
+        """What is kept of the points: of ``IDS`` and ``TEXTS``."""
+        return [name for name in (IDS, TEXTS) if f"{name}.bytes" in self._writers]
+
+    def pieces(self) -> Iterator[RawPiece]:
+        """The content in bounded pieces. Once only."""
         with ExitStack() as stack:
             readers = {part: writer.reader() for part, writer in self._writers.items()}
             for reader in readers.values():
@@ -101,10 +129,12 @@ class RawSplit:
                 )
                 for low, high in _bounded_ranges(entries):
                     labels = _take_rows(readers, label_counts[low:high], "labels", "weights")
-                    if self._dense_width is not None:
-                        yield readers["vectors"].take(high - low), labels
-                    else:
-                        yield _take_rows(readers, entries[low:high], "indices", "values"), labels
+                    queries = (
+                        readers["vectors"].take(high - low)
+                        if self._dense_width is not None
+                        else _take_rows(readers, entries[low:high], "indices", "values")
+                    )
+                    yield RawPiece(queries, labels, {n: _take_strings(readers, n, high - low) for n in self.strings})
 
     def _append_features(self, rows: SparseRows, counts: NumberCounts | None) -> None:
         assert rows.values is not None
@@ -117,6 +147,18 @@ class RawSplit:
         self._writers["counts"].append(rows.counts)
         self._writers["indices"].append(rows.indices)
         self._writers["values"].append(rows.values)
+
+    def _append_strings(self, block: Block) -> None:
+        for name, strings in ((IDS, block.ids), (TEXTS, block.queries)):
+            if name not in self._keeps or not isinstance(strings, list):
+                continue
+            if f"{name}.bytes" not in self._writers:
+                self._writers[f"{name}.bytes"] = self._new_array(f"{self.name}.{name}.bytes", np.uint8)
+                self._writers[f"{name}.lengths"] = self._new_array(f"{self.name}.{name}.lengths", np.int32)
+            # Half of a surrogate pair, which UTF-8 cannot hold, becomes a question mark.
+            data, lengths = encoded(strings, "replace")
+            self._writers[f"{name}.bytes"].append(data)
+            self._writers[f"{name}.lengths"].append(lengths)
 
     def _append_weights(self, weights: NDArray[np.float32] | None, num_entries: int, source: str) -> None:
         if weights is None:
@@ -137,6 +179,13 @@ def _take_rows(
         readers[indices].take(num_entries).astype(np.int64),
         readers[values].take(num_entries),
     )
+
+
+def _take_strings(
+    readers: dict[str, PieceReader | MemoryArray], name: str, num_rows: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    lengths = readers[f"{name}.lengths"].take(num_rows)
+    return readers[f"{name}.bytes"].take(int(lengths.sum(dtype=np.int64))), lengths
 
 
 def _bounded_ranges(counts: NDArray[Any]) -> Iterator[tuple[int, int]]:

@@ -107,6 +107,10 @@ class MemoryDataset:
                 yield f"{name}.filter", split.filter_pairs
         yield "classes.counts", self.class_counts
         strings = {"classes.keys": self.class_keys, "vocabulary": self.vocabulary}
+        for name, split in self._splits.items():
+            strings |= {f"{name}.ids": split.words.ids, f"{name}.texts": split.words.texts}
+            if len(split.words.left_out):
+                yield f"{name}.left_out", split.words.left_out
         if self.class_names is not self.class_keys:
             strings["classes.names"] = self.class_names
         for name, table in strings.items():
@@ -143,11 +147,15 @@ class MemoryDataset:
             raise DataError(f"queries of {name}", found=type(split.queries).__name__, wanted=f"{self._queries} queries")
         if isinstance(split.queries, SparseTable):
             features = _checked_table(split.queries, num_columns=self.num_features, what=f"queries of {name}")
-            checked = Split(name, features, labels, self._checked_pairs(name, split))
+            checked = Split(name, features, labels, self._checked_pairs(name, split), words=split.words)
         else:
-            checked = Split(name, self._checked_vectors(name, split.queries), labels, self._checked_pairs(name, split))
+            vectors = self._checked_vectors(name, split.queries)
+            checked = Split(name, vectors, labels, self._checked_pairs(name, split), words=split.words)
         if len(checked.queries) != len(labels):
             raise DataError(f"labels of {name}", found=f"{len(labels):,} rows", wanted=f"{len(checked.queries):,}")
+        for what, table in (("ids", split.words.ids), ("texts", split.words.texts)):
+            if table is not None and len(table) != len(labels):
+                raise DataError(f"{what} of {name}", found=f"{len(table):,} entries", wanted=f"{len(labels):,}")
         if name == "train" and not len(labels):
             raise DataError("labels of train", found="no rows", wanted="at least one")
         return checked

@@ -28,10 +28,12 @@ class ConvertOptions:
     text_column: str | None = option(None, "Tables: the text column; join several columns, separated by commas.")
     label_column: str | None = option(None, "Tables: the column with the labels.")
     label_separator: str = option(";", "Tables: the separator between labels in a text cell.")
+    id_column: str = option("id", "Tables: the column with the id of each point, if there is one.")
     split_column: int = option(0, "Split-index files: the column with the split, counted from 0.")
     keep_empty: bool = option(
         False, "Keep test and dev points without a label or feature, and count them as 0 in every metric."
     )
+    keep_texts: bool = option(False, "Keep the training texts in the store, for models that show them.")
 
     def __post_init__(self) -> None:
         checks = (
@@ -50,7 +52,7 @@ class ConvertOptions:
 
     @property
     def columns(self) -> Columns:
-        return Columns(self.text_column, self.label_column, self.label_separator)
+        return Columns(self.text_column, self.label_column, self.label_separator, ids=self.id_column)
 
     @property
     def tokens(self) -> TokenOptions:

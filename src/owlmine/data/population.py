@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from owlmine.data.class_keys import ClassKeys
 from owlmine.data.features import FeaturePlan
-from owlmine.data.ingest import RawSplit
+from owlmine.data.ingest import RawSplit, Strings
 from owlmine.data.rows import Int64, SparseRows
-from owlmine.data.store_writer import DatasetWriter
+from owlmine.data.store_writer import DatasetWriter, StringsWriter
 
 Mask = NDArray[np.bool_]
 
@@ -47,11 +47,12 @@ def write_split(
     class_counts: Int64,
 ) -> WrittenSplit:
     """Writes one split, and counts the labels of train into ``class_counts``."""
-    out = _SplitWriter(writer, raw.name, plan, weighted=raw.weighted)
+    out = _SplitWriter(writer, raw, plan)
     tally: Counter[str] = Counter(emptied_of_labels=0, emptied_of_features=0, without_label=0, unseen_labels_dropped=0)
     removed: list[Int64] = []
     read = row = 0
-    for raw_queries, raw_labels in raw.pieces():
+    for piece in raw.pieces():
+        raw_queries, raw_labels = piece.queries, piece.labels
         labels = _final_labels(raw_labels, classes)
         tally["unseen_labels_dropped"] += len(raw_labels.indices) - len(labels.indices)
         queries = plan.apply(raw_queries) if isinstance(raw_queries, SparseRows) else raw_queries
@@ -63,6 +64,7 @@ def write_split(
         keep = points if keep_empty else points & ~emptied & ~featureless
         labels = labels.take(np.flatnonzero(keep))
         out.append(queries, keep, labels)
+        out.append_strings(piece.strings, keep)
         if raw.name == "train":
             np.add.at(class_counts, labels.indices, 1)
         removed.append(read + np.flatnonzero(~keep[points]))
@@ -70,6 +72,10 @@ def write_split(
         tally["emptied_of_labels"] += int(emptied.sum())
         tally["emptied_of_features"] += int(featureless.sum())
         tally["without_label"] += int((labels.counts == 0).sum())
+    left_out = np.concatenate([np.zeros(0, np.int64), *removed])
+    if raw.name == "train" and len(left_out):
+        # With these, a row of the store is known as a row of the files.
+        writer.whole_array(f"{raw.name}.left_out", left_out)
     counts = {
         "points": out.labels.num_rows,
         "points_read": read,
@@ -77,17 +83,18 @@ def write_split(
         **out.sizes,
         "accepted": dict(raw.notes.counts),
     }
-    return WrittenSplit(counts, np.concatenate([np.zeros(0, np.int64), *removed]))
+    return WrittenSplit(counts, left_out)
 
 
 class _SplitWriter:
     """The arrays of one split."""
 
-    def __init__(self, writer: DatasetWriter, name: str, plan: FeaturePlan, *, weighted: bool) -> None:
-        dense = plan.queries == "dense"
-        self.labels = writer.sparse(f"{name}.labels", with_values=weighted)
+    def __init__(self, writer: DatasetWriter, raw: RawSplit, plan: FeaturePlan) -> None:
+        dense, name = plan.queries == "dense", raw.name
+        self.labels = writer.sparse(f"{name}.labels", with_values=raw.weighted)
         self._vectors = writer.array(f"{name}.queries", np.float32, (plan.num_features,)) if dense else None
         self._features = None if dense else writer.sparse(f"{name}.features", with_values=True)
+        self._strings = {what: StringsWriter(writer, f"{name}.{what}") for what in raw.strings}
 
     def append(self, queries: SparseRows | NDArray[np.float32], keep: Mask, labels: SparseRows) -> None:
         """The ``queries`` marked in ``keep``, with their labels."""
@@ -98,6 +105,11 @@ class _SplitWriter:
         else:
             assert self._vectors is not None
             self._vectors.append(queries[keep])
+
+    def append_strings(self, strings: Strings, keep: Mask) -> None:
+        """The ids and texts of the points marked in ``keep``."""
+        for what, (data, lengths) in strings.items():
+            self._strings[what].append(data[np.repeat(keep, lengths)], lengths[keep])
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -17,7 +17,7 @@ from owlmine.data.formats.memory import MemoryReader
 from owlmine.data.memory import MemoryDataset
 from owlmine.data.options import ConvertOptions
 from owlmine.data.sources import Source
-from owlmine.data.store import SparseTable, Split
+from owlmine.data.store import PointWords, SparseTable, Split
 from owlmine.data.store_writer import DatasetWriter
 from owlmine.errors import DataError
 
@@ -123,7 +123,13 @@ class MemoryWriter(DatasetWriter):
     def split(self, name: str) -> Split:
         vectors = self._arrays.get(f"{name}.queries")
         queries = self._table(f"{name}.features") if vectors is None else vectors.whole()
-        return Split(name, queries, self._table(f"{name}.labels"), None)
+        left_out = self._arrays.get(f"{name}.left_out")
+        words = PointWords(
+            self._strings(f"{name}.ids"),
+            self._strings(f"{name}.texts"),
+            *(() if left_out is None else (left_out.whole(),)),
+        )
+        return Split(name, queries, self._table(f"{name}.labels"), None, words=words)
 
     def _table(self, name: str) -> SparseTable:
         values = self._arrays.get(f"{name}.values")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ __all__ = [
     "FORMAT_VERSION",
     "Batch",
     "Dataset",
+    "PointWords",
     "SparseTable",
     "Split",
     "Store",
@@ -116,6 +117,33 @@ class Batch:
         return len(self.labels)
 
 
+@dataclass(frozen=True, eq=False)
+class PointWords:
+    """What is known of points besides their features and labels."""
+
+    ids: StringTable | None = None
+    """Their ids in the files; empty where a point has none."""
+    texts: StringTable | None = None
+    left_out: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Rows of the files that are not among the points, ascending: they have no label, no feature, or were held out."""
+
+    def __bool__(self) -> bool:
+        """Whether anything is known."""
+        return self.ids is not None or self.texts is not None or len(self.left_out) > 0
+
+    def rows(self, points: Int64) -> Int64:
+        """The rows of points in the files, counted from 0."""
+        return points + np.searchsorted(self.left_out - np.arange(len(self.left_out)), points, side="right")
+
+    def take(self, points: Int64, num_points: int) -> PointWords:
+        """Of some points, ascending, of ``num_points``."""
+        if len(points) == num_points:
+            return self
+        left_out = np.setdiff1d(np.arange(num_points + len(self.left_out)), self.rows(points))
+        ids, texts = (None if table is None else table.take(points) for table in (self.ids, self.texts))
+        return PointWords(ids, texts, left_out)
+
+
 class Split:
     """``train``, ``test`` or ``dev``: one row per point."""
 
@@ -126,10 +154,12 @@ class Split:
         labels: SparseTable,
         filter_pairs: NDArray[np.int64] | None,
         *,
+        words: PointWords | None = None,
         file: Path | None = None,
     ) -> None:
         """``file`` is the file of dense queries, if they are memory-mapped."""
         self.name, self.queries, self.labels, self.filter_pairs = name, queries, labels, filter_pairs
+        self.words = words or PointWords()
         self._file = file
 
     def __len__(self) -> int:
@@ -240,7 +270,16 @@ class Store:
             else self._table(f"{split}.features", num_columns=self.num_features)
         )
         labels = self._table(f"{split}.labels", num_columns=self.num_classes)
-        return Split(split, queries, labels, self._filter_pairs(split), file=self._file(f"{split}.queries"))
+        file = self._file(f"{split}.queries")
+        return Split(split, queries, labels, self._filter_pairs(split), words=self._words(split), file=file)
+
+    def _words(self, split: str) -> PointWords:
+        name, left_out = f"{split}.left_out", self.array(f"{split}.left_out")
+        if left_out is None:
+            left_out = np.zeros(0, np.int64)
+        elif left_out.min(initial=0) < 0 or (np.diff(left_out) <= 0).any():
+            raise damaged(self._file(name), found="rows that do not ascend", wanted="ascending rows, from 0")
+        return PointWords(self._strings(f"{split}.ids"), self._strings(f"{split}.texts"), left_out)
 
     def _filter_pairs(self, split: str) -> NDArray[np.int64] | None:
         pairs, bounds = self.array(f"{split}.filter"), (self.meta["splits"][split]["points"], self.num_classes)
@@ -296,8 +335,10 @@ class Store:
                 pass
         if self.class_features is not None:
             self.class_features.slice(0, len(self.class_features))
-        for table in (self.class_keys, self.class_names, self.vocabulary or ()):
-            for _ in table:
+        words = [self[split].words for split in self.splits]
+        of_points = [table for own in words for table in (own.ids, own.texts)]
+        for table in (self.class_keys, self.class_names, self.vocabulary, *of_points):
+            for _ in table or ():
                 pass
         assert len(self.class_counts) == self.num_classes
 

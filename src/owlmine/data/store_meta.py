@@ -117,7 +117,8 @@ class _Meta:
 
     def _layouts(self, meta: dict[str, Any], arrays: dict[str, Any]) -> None:
         required = {layout[0] for layout in _required(meta)}
-        for table, parts in _OPTIONAL_TABLES.items():
+        strings = {f"{split}.{what}": ("offsets", "bytes") for split in meta["splits"] for what in ("ids", "texts")}
+        for table, parts in (_OPTIONAL_TABLES | strings).items():
             if any(f"{table}.{part}" in arrays for part in parts):
                 required |= {f"{table}.{part}" for part in parts}
         if missing := sorted(required - arrays.keys()):
@@ -191,6 +192,9 @@ def _optional(meta: dict[str, Any]) -> Iterator[Layout]:
         yield f"{name}.labels.values", "<f4", (split["labels"],)
         yield f"{name}.filter", "<i8", (None, 2)
         yield f"{name}.topics", "<i4", (split["points"],)
+        for what in ("ids", "texts"):
+            yield from _strings(f"{name}.{what}", split["points"])
+        yield f"{name}.left_out", "<i8", (None,)
     yield "truth.topic_classes", "<i4", (None, None)
     yield "truth.probabilities", "<f8", (None,)
 

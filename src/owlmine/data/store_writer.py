@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +49,20 @@ class SparseWriter:
         self.num_entries += len(rows.indices)
 
 
+class StringsWriter:
+    """Appends strings as bytes under one name: ``NAME.bytes`` and ``NAME.offsets``."""
+
+    def __init__(self, writer: DatasetWriter, name: str) -> None:
+        self._bytes, self._offsets = writer.array(f"{name}.bytes", np.uint8), writer.array(f"{name}.offsets", np.int64)
+        self._offsets.append(np.zeros(1, np.int64))
+
+    def append(self, data: NDArray[np.uint8], lengths: NDArray[Any]) -> None:
+        """Strings of these lengths, one after the other."""
+        ends = self._bytes.num_rows + np.cumsum(lengths, dtype=np.int64)
+        self._bytes.append(data)
+        self._offsets.append(ends)
+
+
 class DatasetWriter(ABC):
     """Arrays by their names in a store."""
 
@@ -67,13 +81,9 @@ class DatasetWriter(ABC):
         return SparseWriter(self, name, with_values=with_values)
 
     def strings(self, name: str, strings: Iterable[str]) -> None:
-        data, offsets = self.array(f"{name}.bytes", np.uint8), self.array(f"{name}.offsets", np.int64)
-        offsets.append(np.zeros(1, np.int64))
+        writer = StringsWriter(self, name)
         for piece in _pieces(strings, 1 << 16):
-            encoded = [string.encode("utf-8") for string in piece]
-            ends = data.num_rows + np.cumsum([len(string) for string in encoded], dtype=np.int64)
-            data.append(np.frombuffer(b"".join(encoded), np.uint8))
-            offsets.append(ends)
+            writer.append(*encoded(piece))
 
 
 class StoreWriter(DatasetWriter):
@@ -142,6 +152,13 @@ class StoreWriter(DatasetWriter):
         except OSError as error:
             raise OwlmineError(f"{self.out}: appeared while the store was being written") from error
         return Store.open(self.out)
+
+
+def encoded(strings: Sequence[str], errors: str = "strict") -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of strings in UTF-8, one after the other, and the length of each."""
+    parts = [string.encode("utf-8", errors) for string in strings]
+    lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+    return np.frombuffer(b"".join(parts), np.uint8), lengths
 
 
 def _pieces(strings: Iterable[str], size: int) -> Iterable[list[str]]:

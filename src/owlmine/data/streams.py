@@ -156,6 +156,7 @@ def text_lines(
     path: LineSource, *, tally: Callable[[str, int], None] | None = None
 ) -> Iterator[tuple[int, str, float]]:
     """Decoded lines without their line endings, numbered from 1. CRLF endings are accepted and counted."""
+    before = 0.0
     for block in line_blocks(path):
         if isinstance(path, ArrivingLines):
             last = block.first_line + block.data.rstrip().count(b"\n")
@@ -163,8 +164,11 @@ def text_lines(
                 path.caught_up = number >= last
                 yield number, text, block.progress
             continue
+        # A block is a large part of a small file.
+        step = (block.progress - before) / max(block.data.count(b"\n"), 1)
         for number, text in decoded_lines(block, path, tally=tally):
-            yield number, text, block.progress
+            yield number, text, min(before + step * (number - block.first_line + 1), block.progress)
+        before = block.progress
 
 
 def decoded_lines(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,34 @@ class TokenCounter:
             ends[row] = len(numbers)
         return _counted(np.array(numbers, np.int64), np.diff(ends, prepend=0), len(known))
 
+    def places(self, text: str) -> Iterator[tuple[int, str, int, int]]:
+        """The tokens of a text in order: number (-1 if unknown), token, and its first and its last character + 1."""
+        lowered = text.lower()
+        # The lower case of a character may be two of them.
+        origins = [place for place, character in enumerate(text) for _ in character.lower()]
+        words = [(found.start(), found.end()) for found in re.finditer(TOKEN_PATTERN, lowered)]
+        spans = [
+            (
+                words[first][0],
+                words[first + length - 1][1],
+                " ".join(lowered[slice(*word)] for word in words[first : first + length]),
+            )
+            for length in range(1, self.options.ngrams + 1)
+            for first in range(len(words) - length + 1)
+        ]
+        numbers = self._numbers_of([token for _, _, token in spans])
+        for (start, end, token), number in zip(spans, numbers, strict=True):
+            yield number, token, origins[start], origins[end - 1] + 1
+
+    def _numbers_of(self, tokens: Sequence[str]) -> list[int]:
+        if self._hasher is None:
+            return [self._numbers.get(token, -1) for token in tokens]
+        from sklearn.feature_extraction import FeatureHasher
+
+        hasher = FeatureHasher(n_features=self.num_tokens, input_type="string", alternate_sign=False)
+        numbers: list[int] = hasher.transform([[token] for token in tokens]).indices.tolist() if tokens else []
+        return numbers
+
 
 def _counted(numbers: Int64, lengths: Int64, num_tokens: int) -> SparseRows:
     """Rows of token numbers to rows of distinct numbers, ascending, with counts."""
@@ -125,3 +154,8 @@ class TextVectoriser:
         rows = self._counter.count(texts)
         rows = rows.select(self._used[rows.indices])
         return rows if self.tfidf is None else self.tfidf.apply(rows)
+
+    def places(self, text: str) -> Iterator[tuple[int, str, int, int]]:
+        """Where a text has a feature: its number, the token, its first character and its last one + 1. A token of
+        several words comes after those of fewer."""
+        return (place for place in self._counter.places(text) if place[0] >= 0 and self._used[place[0]])

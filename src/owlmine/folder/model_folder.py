@@ -11,7 +11,10 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +24,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from owlmine.data.store import meta_checksum
+from owlmine.data.store import PointWords, meta_checksum
 from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.errors import DataError, OwlmineError
 from owlmine.files import KnownChecksums, sha256_of, whole_file, write_text
 from owlmine.folder.card import model_card
 from owlmine.folder.tensor_files import write_tensors
-from owlmine.folder.words import class_tensors, class_words, feature_tensors, feature_words
+from owlmine.folder.words import class_tensors, class_words, feature_tensors, feature_words, point_tensors, point_words
 from owlmine.index import ApproximateIndex, ExactIndex, Index
 from owlmine.index.approximate import check_version, faiss_module
 from owlmine.mining.coded_rows import Table
@@ -37,10 +40,14 @@ from owlmine.rank.record import Record
 from owlmine.version import __version__
 
 FORMAT_NAME = "owlmine-model"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 _FILES = ("weights", "classes", "features", "ranker")
+# Only where something is known of the points that vote.
+_POINTS = "points"
 _INDEX = "index.faiss"
 _FIELDS = {"format", "version", "written_by", "shape", "num_points", "weighting", "ranker", "index", "record"}
+# Fields of a version and later ones; folders of version 3 and later can be loaded.
+_OLDEST, _SINCE = 3, {4: {_POINTS}}
 
 
 def save_model(folder: Path, predictor: Predictor, card: str | None = None) -> None:
@@ -54,23 +61,32 @@ def save_model(folder: Path, predictor: Predictor, card: str | None = None) -> N
         "features": feature_tensors(predictor.features),
         "ranker": predictor.ranker.tensors(),
     }
+    if predictor.points:
+        parts[_POINTS] = point_tensors(predictor.points)
     config = {
         "format": FORMAT_NAME,
         "version": FORMAT_VERSION,
         "written_by": f"owlmine {__version__}",
         "shape": predictor.dense.shape.to_dict(),
         "num_points": predictor.classes.num_points,
+        _POINTS: bool(predictor.points),
         "weighting": predictor.features.weighting,
         "ranker": predictor.ranker.to_dict(),
         "index": predictor.index.to_dict() if isinstance(predictor.index, ApproximateIndex) else None,
         "record": predictor.record.to_dict(),
     }
     try:
-        for name, tensors in parts.items():
-            write_tensors(folder / f"{name}.safetensors", tensors)
+        writers = {name: partial(write_tensors, folder / f"{name}.safetensors", own) for name, own in parts.items()}
         if isinstance(predictor.index, ApproximateIndex):
-            _write_index(folder, predictor.index)
-        config["sha256"] = {name: sha256_of(folder / file) for name, file in _files_of(config).items()}
+            writers["index"] = partial(_write_index, folder, predictor.index)
+
+        def write(name: str, file: str) -> str:
+            writers[name]()
+            return sha256_of(folder / file)
+
+        files = _files_of(config)
+        with ThreadPoolExecutor(len(files), thread_name_prefix="owlmine-writer") as pool:
+            config["sha256"] = dict(zip(files, pool.map(write, files, files.values()), strict=True))
         write_text(folder / "README.md", model_card(predictor) if card is None else card)
         _write_config(folder, config)
     except OSError as error:
@@ -105,7 +121,8 @@ def _write_config(folder: Path, config: dict[str, Any]) -> None:
 
 def _files_of(config: Mapping[str, Any]) -> dict[str, str]:
     """The files that answers depend on, by the names of their checksums."""
-    files = {name: f"{name}.safetensors" for name in _FILES}
+    names = (*_FILES, _POINTS) if config.get(_POINTS) is True else _FILES
+    files = {name: f"{name}.safetensors" for name in names}
     return files if config.get("index") is None else files | {"index": _INDEX}
 
 
@@ -131,10 +148,34 @@ def verify_model(path: str | Path) -> list[DataError]:
         config = _read_config(file)
         found = list(_damage(path, config, sha256_of))
         if not found:
-            _assembled(path, config, torch.device("cpu"), exact=False)
+            points = _assembled(path, config, torch.device("cpu"), exact=False).points
+            for table in (points.ids, points.texts):
+                for _ in table or ():
+                    pass
     except DataError as error:
         return [error]
     return found
+
+
+@dataclass(frozen=True)
+class FolderFacts:
+    """What ``config.json`` says besides the model itself."""
+
+    checksum: str
+    """Of the description, which has those of all files: it names this version of the model."""
+    index: Mapping[str, Any] | None
+    """How good the index is; None without one."""
+
+
+def read_facts(path: str | Path) -> FolderFacts:
+    """Reads ``config.json`` alone."""
+    file = _config_file(Path(path))
+    config = _read_config(file)
+    if not _checksum_fits(config):
+        raise DataError(file, found="a checksum that does not match the content", wanted="the folder as it was saved")
+    index = config.get("index")
+    figures = index.get("figures") if isinstance(index, dict) else None
+    return FolderFacts(config["checksum"], None if index is None else {"kind": index.get("kind"), **(figures or {})})
 
 
 def files_of_model(path: str | Path) -> list[Path]:
@@ -143,12 +184,21 @@ def files_of_model(path: str | Path) -> list[Path]:
     return [file, *(file.with_name(name) for name in _files_of(_read_config(file)).values())]
 
 
+def model_checksum(path: str | Path) -> str:
+    """Of the model's description, which has the checksums of the files that answers depend on."""
+    checksum: str = _read_config(_config_file(Path(path)))["checksum"]
+    return checksum
+
+
 def _assembled(path: Path, config: dict[str, Any], device: torch.device, *, exact: bool) -> Predictor:
     """Loads the model from files with matching checksums. Their content may still be anything: checksums can be
     forged."""
-    config_file, files = path / "config.json", {name: path / f"{name}.safetensors" for name in _FILES}
+    config_file = path / "config.json"
+    files = {name: path / file for name, file in _files_of(config).items() if name != "index"}
     tensors = {name: _read_tensors(file) for name, file in files.items()}
     with _blaming(config_file):
+        if not isinstance(config.get(_POINTS, False), bool):
+            raise ValueError(f"points are {config[_POINTS]!r}; wanted true or false")
         shape = ModelShape(**config["shape"])
         record = Record.from_dict(config["record"])
         if record.calibration is not None and record.calibration.depth > shape.num_classes:
@@ -164,10 +214,14 @@ def _assembled(path: Path, config: dict[str, Any], device: torch.device, *, exac
         features = feature_words(tensors["features"], config["weighting"], shape)
     with _blaming(files["ranker"]):
         ranker = Ranker.load(config["ranker"], tensors["ranker"], dense)
+    points = PointWords()
+    if _POINTS in files:
+        with _blaming(files[_POINTS]):
+            points = point_words(tensors[_POINTS], ranker.num_voters, files[_POINTS])
     index: Index | None = None
     if config["index"] is not None and not exact and device.type == "cpu":
         index = _load_index(path / _INDEX, config["index"], dense.rows)
-    return Predictor(dense, ranker, classes, features, record, index or ExactIndex(dense.rows))
+    return Predictor(dense, ranker, classes, features, record, index or ExactIndex(dense.rows), points)
 
 
 def _load_index(file: Path, record: Mapping[str, Any], table_KD: Table) -> ApproximateIndex | None:
@@ -207,7 +261,10 @@ def _damage(
         found = f"checksums of {', '.join(checksums or ()) or 'no file'}"
         yield DataError(config_file, found=found, wanted=f"one each of {', '.join(files)}")
         return
-    if changed := sorted(set(config) ^ {*_FIELDS, "sha256", "checksum"}):
+    wanted = _FIELDS.union(
+        {"sha256", "checksum"}, *(new for since, new in _SINCE.items() if config["version"] >= since)
+    )
+    if changed := sorted(set(config) ^ wanted):
         found = f"content that cannot be read (fields missing or unknown: {', '.join(changed)})"
         yield DataError(config_file, found=found, wanted="an intact model folder")
         return
@@ -280,10 +337,12 @@ def _read_config(file: Path) -> dict[str, Any]:
         raise DataError(file, found=f"text that is not JSON ({error})", wanted="the model's description") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT_NAME:
         raise DataError(file, found="another kind of file", wanted=f'"format": "{FORMAT_NAME}"')
-    if (version := config.get("version")) != FORMAT_VERSION:
+    version = config.get("version")
+    if type(version) is not int or not _OLDEST <= version <= FORMAT_VERSION:
         by = f", written by {config['written_by']}" if isinstance(config.get("written_by"), str) else ""
-        wanted = f"version {FORMAT_VERSION}; train the model again with owlmine train"
+        versions = " or ".join(map(str, range(_OLDEST, FORMAT_VERSION + 1)))
+        wanted = f"version {versions}; train the model again with owlmine train"
         if isinstance(version, int) and version > FORMAT_VERSION:
-            wanted = f"version {FORMAT_VERSION}; load the model with a newer owlmine"
+            wanted = f"version {versions}; load the model with a newer owlmine"
         raise DataError(file, found=f"model version {version!r}{by}", wanted=wanted)
     return config

@@ -5,7 +5,9 @@ Tensors from a file may have any content: invalid ones raise ValueError, TypeErr
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from owlmine.data.arrays import StringTable
+from owlmine.data.store import PointWords
 from owlmine.data.text import TfIdf, TokenOptions
 from owlmine.dense.retriever import ModelShape
+from owlmine.errors import DataError
 from owlmine.rank.words import ClassWords, FeatureWords
 
 _STRINGS = ("bytes", "offsets")
@@ -72,16 +76,66 @@ def feature_words(tensors: Mapping[str, Tensor], weighting: dict[str, Any], shap
     return FeatureWords(weighting, vocabulary, frequencies, tfidf)
 
 
+def point_tensors(points: PointWords) -> dict[str, Tensor]:
+    tables = {"ids": points.ids, "texts": points.texts}
+    tensors = {"left_out": torch.from_numpy(np.array(points.left_out))}
+    for name, table in tables.items():
+        if table is not None:
+            tensors |= _string_tensors(name, table)
+    return tensors
+
+
+def point_words(tensors: Mapping[str, Tensor], num_points: int, file: Path) -> PointWords:
+    """Of so many points. Strings stay in the file, and are checked when they are read."""
+    tables = {
+        name: _mapped_strings(name, tensors, num_points, file) for name in ("ids", "texts") if _has(name, tensors)
+    }
+    _check_names(tensors, {"left_out", *(part for name in tables for part in _parts(name))})
+    left_out = _vector("left_out", tensors, torch.int64)
+    if left_out.min(initial=0) < 0 or (np.diff(left_out) <= 0).any():
+        raise ValueError("rows that were left out do not ascend from 0")
+    if not num_points:
+        raise ValueError("words of training points, but no training points vote")
+    return PointWords(tables.get("ids"), tables.get("texts"), left_out)
+
+
+def _has(name: str, tensors: Mapping[str, Tensor]) -> bool:
+    return any(part in tensors for part in _parts(name))
+
+
+def _damaged(file: Path, *, found: str, wanted: str) -> DataError:
+    return DataError(file, found=found, wanted=f"{wanted}: the model is damaged; copy its folder again")
+
+
 def _parts(name: str) -> list[str]:
     return [f"{name}.{part}" for part in _STRINGS]
 
 
 def _string_tensors(name: str, table: StringTable) -> dict[str, Tensor]:
-    return {part: torch.from_numpy(np.array(array)) for part, array in zip(_parts(name), table.arrays(), strict=True)}
+    """They share the memory of the table, which may be a file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nor is it written to
+        return {part: torch.from_numpy(array) for part, array in zip(_parts(name), table.arrays(), strict=True)}
+
+
+def _mapped_strings(name: str, tensors: Mapping[str, Tensor], length: int, file: Path) -> StringTable:
+    return StringTable(*_string_arrays(name, tensors, length), file=file, error=_damaged)
 
 
 def _string_table(name: str, tensors: Mapping[str, Tensor], length: int) -> StringTable:
     """``length`` strings in valid UTF-8."""
+    data, offsets = _string_arrays(name, tensors, length)
+    data.tobytes().decode("utf-8")
+    inner = offsets[(offsets > 0) & (offsets < len(data))]
+    if (data[inner] & 0xC0 == 0x80).any():
+        raise ValueError(f"offsets of {name} point into the middle of a character")
+    return StringTable(data, offsets)
+
+
+def _string_arrays(
+    name: str, tensors: Mapping[str, Tensor], length: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of ``length`` strings, and their offsets."""
     data, offsets = (
         _vector(part, tensors, dtype) for part, dtype in zip(_parts(name), (torch.uint8, torch.int64), strict=True)
     )
@@ -89,11 +143,7 @@ def _string_table(name: str, tensors: Mapping[str, Tensor], length: int) -> Stri
         raise ValueError(f"{len(offsets) - 1} {name}, but config.json says {length}")
     if offsets[0] != 0 or offsets[-1] != len(data) or (offsets[1:] < offsets[:-1]).any():
         raise ValueError(f"offsets of {name} do not ascend from 0 to the number of bytes, {len(data)}")
-    data.tobytes().decode("utf-8")
-    inner = offsets[(offsets > 0) & (offsets < len(data))]
-    if (data[inner] & 0xC0 == 0x80).any():
-        raise ValueError(f"offsets of {name} point into the middle of a character")
-    return StringTable(data, offsets)
+    return data, offsets
 
 
 def _counts(name: str, tensors: Mapping[str, Tensor], length: int) -> NDArray[np.int64]:

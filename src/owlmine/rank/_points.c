@@ -32,10 +32,11 @@
 #define BLOCK 32768    /* points: 128 KiB of floats */
 #define SWEPT 64        /* points of a block that are compared with the bound together, */
 #define GROUP 32        /* and those that are looked at one by one if one is above it */
-#define TOGETHER 4     /* entries of a list that one question of bounds is asked for */
+#define TOGETHER 8     /* entries of a list that one question of bounds is asked for */
 #define SWEEP_SHARE 16 /* looking at all points of a block in order costs as much as coming back to one in so many */
 #define MOST_THREADS 1024
-#define SEEDS_PER_ANSWER 8 /* points of the shortest lists, computed first: the worst of the best bounds all others */
+#define SEEDS_PER_ANSWER 3 /* points computed first: the worst of the best bounds all others; they are the best by */
+#define SEED_ENTRIES 2048  /* so many entries of the shortest lists */
 #define LEFT_OUT 0.95f     /* what lists left out may add, relative to the bound: the more, the more rows to compute */
 #define LONG_SHARE 32      /* long lists have more than one point in so many */
 #define FEW_ENTRIES 4096   /* where all lists of a query have no more, leaving some out gains nothing */
@@ -43,6 +44,13 @@
 #define LIGHTEST 1e-20 /* of q_f^2, for the cost of a list */
 #define AFTER_ALL 1e30 /* more than any cost */
 #define AHEAD 8            /* rows that are fetched while others are computed */
+
+/* Versions of a function as FOR_EACH_CPU makes them, but no product is fused with a sum: that would round otherwise. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+#define FOR_EACH_CPU_UNFUSED __attribute__((target_clones("avx2", "default")))
+#else
+#define FOR_EACH_CPU_UNFUSED
+#endif
 
 typedef struct {
     const int64_t *offsets;
@@ -132,6 +140,12 @@ static void close_desks(Job *job)
     free(job->desks);
 }
 
+static int64_t num_seeds(const Job *job)
+{
+    int64_t most = SEEDS_PER_ANSWER * job->num_nearest;
+    return most < BLOCK ? most : BLOCK;
+}
+
 static int64_t most_entries(const Queries *rows)
 {
     int64_t most = 0;
@@ -140,6 +154,13 @@ static int64_t most_entries(const Queries *rows)
         most = count > most ? count : most;
     }
     return most;
+}
+
+/* Points that a heap has room for. */
+static int64_t most_held(const Job *job)
+{
+    int64_t seeds = num_seeds(job);
+    return seeds > job->num_nearest ? seeds : job->num_nearest;
 }
 
 static int open_desks(Job *job, int threads)
@@ -156,7 +177,7 @@ static int open_desks(Job *job, int threads)
         desk->turns = malloc(((size_t)most + 1) * sizeof(Turn));
         desk->is_left_out = malloc((size_t)most + 1);
         desk->weights = calloc((size_t)job->lists.num_rows + 1, sizeof(float));
-        desk->heap = malloc(((size_t)job->num_nearest + 1) * sizeof(Found));
+        desk->heap = malloc(((size_t)most_held(job) + 1) * sizeof(Found));
         if (desk->cosines == NULL || desk->close == NULL || desk->places == NULL || desk->turns == NULL ||
             desk->is_left_out == NULL || desk->starts == NULL || desk->weights == NULL || desk->heap == NULL)
             return 0;
@@ -350,20 +371,25 @@ static int64_t revisit_close(Desk *desk, const int32_t *points, int64_t num_poin
 }
 
 /* Adds the part of a list whose points are of the block, from ``place`` on; returns where that ends. */
+FOR_EACH_CPU_UNFUSED
 static int64_t add_part(float *cosines, const Lists *lists, int64_t place, int64_t end, float weight,
                         uint32_t first_point, uint32_t width)
 {
     for (; place + TOGETHER <= end; place += TOGETHER) {
+        const int32_t *ids = lists->ids + place;
+        const int8_t *codes = lists->codes + place;
         uint32_t points[TOGETHER];
-        int are_here = 1;
+        float products[TOGETHER];
+        uint32_t largest = 0;
         for (int i = 0; i < TOGETHER; i++) {
-            points[i] = (uint32_t)lists->ids[place + i] - first_point;
-            are_here &= points[i] < width;
+            points[i] = (uint32_t)ids[i] - first_point;
+            largest = points[i] > largest ? points[i] : largest;
+            products[i] = weight * (float)codes[i];
         }
-        if (!are_here)
+        if (largest >= width)
             break;
         for (int i = 0; i < TOGETHER; i++)
-            cosines[points[i]] += weight * (float)lists->codes[place + i];
+            cosines[points[i]] += products[i];
     }
     for (; place < end; place++) {
         uint32_t point = (uint32_t)lists->ids[place] - first_point;
@@ -474,31 +500,49 @@ static void take_turns(const Job *job, Desk *desk, const Query *query)
     desk->rounding = (float)((query->count + 8) * (double)FLT_EPSILON * job->longest * sqrt(rest));
 }
 
-static int is_named(const Desk *desk, int32_t point)
+/* Where a point's sum is kept while seeds are chosen: points that share a place only make worse seeds. */
+INLINED uint32_t place_of(int32_t point)
 {
-    for (int64_t place = 0; place < desk->count; place++)
-        if (desk->heap[place].point == point)
-            return 1;
-    return 0;
+    return (uint32_t)point % BLOCK;
 }
 
-/* Computes some points of the lists that are walked longest: n of them bound the n nearest from below. */
+/* Adds up the first entries of the lists that are walked longest; or offers their points by these sums, which become
+ * zeros again. */
+static void add_first_entries(Job *job, Desk *desk, const Query *query, int is_offered)
+{
+    const Lists *lists = &job->lists;
+    int64_t left = SEED_ENTRIES, most = num_seeds(job);
+    for (int64_t turn = 0; turn < query->count && left > 0; turn++) {
+        int32_t feature = query->features[desk->turns[turn].entry];
+        int64_t start = lists->offsets[feature], end = lists->offsets[feature + 1];
+        end = end - start < left ? end : start + left;
+        left -= end - start;
+        for (int64_t e = start; e < end; e++) {
+            float *sum = desk->cosines + place_of(lists->ids[e]);
+            if (!is_offered) {
+                *sum += desk->weights[feature] * (float)lists->codes[e];
+                continue;
+            }
+            if ((uint64_t)lists->ids[e] < (uint64_t)job->num_points)
+                offer_if_near(desk, most, *sum, lists->ids[e]);
+            *sum = 0;
+        }
+    }
+}
+
+/* Computes some points in full: n of them bound the n nearest from below. Those that are best by their rarest features
+ * make a good bound. */
 static void find_bound(Job *job, Desk *desk, const Query *query)
 {
-    int64_t most = SEEDS_PER_ANSWER * job->num_nearest, count = 0;
-    most = most < BLOCK ? most : BLOCK;
-    for (int64_t turn = 0; turn < query->count && count < most; turn++) {
-        int32_t feature = query->features[desk->turns[turn].entry];
-        int64_t start = job->lists.offsets[feature], end = job->lists.offsets[feature + 1];
-        for (int64_t e = start; e < end && count < most; e++)
-            if ((uint64_t)job->lists.ids[e] < (uint64_t)job->num_points)
-                desk->close[count++] = job->lists.ids[e];
-    }
+    add_first_entries(job, desk, query, 0);
+    add_first_entries(job, desk, query, 1);
+    int64_t count = desk->count;
+    desk->count = 0;
+    for (int64_t i = 0; i < count; i++)
+        desk->close[i] = desk->heap[i].point;
     for (int64_t i = 0; i < count; i++) {
         fetch_ahead(job, desk->close, i, count);
-        float cosine = cosine_of(job, desk->weights, desk->close[i]);
-        if (cosine > 0 && cosine >= least(desk, job->num_nearest) && !is_named(desk, desk->close[i]))
-            offer_if_near(desk, job->num_nearest, cosine, desk->close[i]);
+        offer_if_near(desk, job->num_nearest, cosine_of(job, desk->weights, desk->close[i]), desk->close[i]);
     }
     desk->bound = least(desk, job->num_nearest);
     desk->count = 0;

@@ -30,8 +30,8 @@ _TENSORS: dict[str, tuple[torch.dtype, ...]] = {
     "codes": (torch.int8,),
     "scales": (torch.float32,),
 }
-# Entries that are converted at a time.
-_BLOCK_ENTRIES = 1 << 22
+# Entries that are converted at a time: few enough for the cache.
+_BLOCK_ENTRIES = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +197,8 @@ def _ids(offsets_R1: Int64, steps: NDArray[Any], long_steps: NDArray[Any], num_c
         if wide.min() < 0:
             raise ValueError(f"a step is {wide.min()}; wanted 0 or more")
         offsets = offsets_R1[some.start : some.stop + 1] - entries.start
-        sums = np.cumsum(wide + 1)
+        wide += 1
+        sums = np.cumsum(wide, out=wide)
         before = np.where(offsets[:-1] > 0, sums[offsets[:-1] - 1], 0)
         sums -= np.repeat(before + 1, np.diff(offsets))
         if sums.max() >= num_columns:

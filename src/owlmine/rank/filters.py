@@ -37,14 +37,15 @@ def _filter(finder: ClassFinder, what: str, given: Any, num_queries: int) -> Fil
     values = list(given)
     is_allowed = what == "allowed"
     if not any(value is None or _is_collection(value) for value in values):
-        ids = _found(finder, what, values)
+        ids = found_classes(finder, what, values)
         if is_allowed and not len(ids):
             raise DataError(what, found="no class", wanted=_WANTED)
         return (Filter.allowing if is_allowed else Filter.forbidding)(ids, len(finder))
     if len(values) != num_queries:
         raise DataError(what, found=f"collections for {len(values):,} queries", wanted=f"{num_queries:,}, one for each")
     own = [
-        None if value is None else _found(finder, f"{what} of query {row}", value) for row, value in enumerate(values)
+        None if value is None else found_classes(finder, f"{what} of query {row}", value)
+        for row, value in enumerate(values)
     ]
     return Filter.per_query(own, len(finder), allowed=is_allowed)
 
@@ -53,8 +54,8 @@ def _is_collection(value: Any) -> bool:
     return isinstance(value, Collection) and not isinstance(value, str | bytes)
 
 
-def _found(finder: ClassFinder, what: str, keys: Any) -> Int64:
-    """``what``: the argument, for errors."""
+def found_classes(finder: ClassFinder, what: str, keys: Any) -> Int64:
+    """The classes with these keys. ``what``: the argument, for errors."""
     if not _is_collection(keys):
         raise DataError(what, found=described(keys), wanted="a collection of keys, or None")
     for key in keys:

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from owlmine.data.rows import Float32, SparseRows
+from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.encoder import query_batch
 from owlmine.dense.progress import Heartbeat
 from owlmine.dense.retriever import ModelShape, Retriever
 from owlmine.index import Index
-from owlmine.rank.candidates import Candidates
+from owlmine.rank.candidates import Candidates, Encoded
 from owlmine.rank.words import ClassWords, FeatureWords
 
 
@@ -120,6 +122,33 @@ class Judge(Protocol):
 
         Raises ValueError if they are invalid, or cannot judge the candidates of a model of that shape.
         """
+
+
+@runtime_checkable
+class ByFeatures(Protocol):
+    """A judge whose score is a sum over the features of the query, and so can say what each word adds."""
+
+    effect: ClassVar[str]
+    """What this is called in reasons."""
+
+    def effects(self, candidates: Candidates, query: SparseRows) -> Float32:
+        """[S, E] what each feature adds to the scores of the classes. ``candidates``: of one query, without empty
+        places. ``query``: its features, ascending and distinct, with values."""
+
+    def biases(self, ids_S: Int64) -> Float32:
+        """[S] what is added to the score of each class whatever the query."""
+
+
+@runtime_checkable
+class ByVotes(Protocol):
+    """A judge whose score is a sum of votes of training points."""
+
+    @property
+    def num_points(self) -> int:
+        """Training points, which are numbered from 0."""
+
+    def voters(self, encoded: Encoded, class_id: int) -> tuple[Int64, Float32, NDArray[np.float64]]:
+        """The points [V] that vote for a class: their numbers, cosines and shares, which sum to its score."""
 
 
 JUDGES: dict[str, type[Judge]] = {}

@@ -16,7 +16,7 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from owlmine.data.rows import Float32
+from owlmine.data.rows import Float32, Int64, SparseRows
 from owlmine.dense.progress import Heartbeat
 from owlmine.dense.retriever import ModelShape
 from owlmine.rank.candidates import Candidates
@@ -39,6 +39,7 @@ class LinearJudge:
     must_help: ClassVar[bool] = False
     is_default: ClassVar[bool] = True
     default_variant: ClassVar[Variant] = 1.0
+    effect: ClassVar[str] = "linear"
 
     weights: SparseWeights
 
@@ -70,6 +71,15 @@ class LinearJudge:
 
     def scores(self, candidates: Candidates) -> Float32:
         return self.weights.scores(candidates.sparse_queries, candidates.ids_NS)
+
+    def effects(self, candidates: Candidates, query: SparseRows) -> Float32:
+        """See ``ByFeatures``."""
+        assert query.values is not None
+        return self.weights.at(candidates.ids_NS[0], query.indices) * query.values
+
+    def biases(self, ids_S: Int64) -> Float32:
+        """See ``ByFeatures``."""
+        return self.weights.biases_K[ids_S]
 
     def with_classes(self, num_new: int) -> Self:
         return type(self)(self.weights.with_more(csr_matrix((num_new, self.weights.num_features), dtype=np.float32)))

@@ -18,15 +18,13 @@ Shapes: N validation points, S places of a list of candidates, J scores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
-from scipy.optimize import nnls
 from scipy.special import expit
 
 from owlmine.data.rows import Float32, SparseRows
@@ -72,11 +70,13 @@ class Mix:
 
     def final_scores(self, dense_NS: Float32, scores: Mapping[str, Float32]) -> Float32:
         """The final scores [N, S], which order the candidates. ``scores``: of every judge that counts."""
-        total_NS = dense_NS
+        return total([dense_NS, *(part_NS for _, part_NS in self.parts(scores))])
+
+    def parts(self, scores: Mapping[str, Float32]) -> Iterator[tuple[str, Float32]]:
+        """What each judge that counts adds to the final scores [N, S], in the order in which it is added."""
         for name, weight in self.weights.items():
             if weight:
-                total_NS = total_NS + np.float32(weight) * scores[name]
-        return total_NS
+                yield name, np.float32(weight) * scores[name]
 
     def __str__(self) -> str:
         parts = []
@@ -100,6 +100,11 @@ class Mix:
             raise ValueError(f"the mix has a weight of {unknown[0]!r}; wanted some of {', '.join(JUDGES)}")
         # The order matters: sums in another order round differently.
         return cls({name: weights[name] for name in JUDGES if name in weights}, variants)
+
+
+def total(parts: Iterable[Float32]) -> Float32:
+    """The sum of all parts, one after the other: the only place where a final score is added up."""
+    return reduce(np.add, parts)
 
 
 def default_mix() -> Mix:
@@ -382,6 +387,10 @@ def _lowest_of_parabola(slope_J: Float64, curvature_JJ: Float64, least_J: Float6
     With curvature = R Rᵀ and x = least + y, that is the y >= 0 with the smallest
     |Rᵀ y + R⁻¹ (slope + curvature least)|.
     """
+    # Only fitting needs these, and importing them takes as long as answering a hundred queries.
+    from scipy.linalg import solve_triangular
+    from scipy.optimize import nnls
+
     root_JJ = np.linalg.cholesky(curvature_JJ)
     target_J = solve_triangular(root_JJ, slope_J + curvature_JJ @ least_J, lower=True)
     step_J: Float64 = least_J + nnls(root_JJ.T, -target_J)[0]

@@ -49,6 +49,7 @@ class NameJudge:
     must_help: ClassVar[bool] = True
     is_default: ClassVar[bool] = True
     default_variant: ClassVar[Variant] = None
+    effect: ClassVar[str] = "name"
 
     weights: SparseWeights
     lists: SparsePoints
@@ -110,10 +111,21 @@ class NameJudge:
         """0 in empty places, where the id is below 0."""
         return self.scores_of(candidates.sparse_queries, candidates.ids_NS, candidates.best_N)
 
+    def effects(self, candidates: Candidates, query: SparseRows) -> Float32:
+        """See ``ByFeatures``."""
+        return _doubts(candidates.best_N) * self.matches(candidates.ids_NS[0], query)
+
+    def biases(self, ids_S: Int64) -> Float32:
+        return np.zeros(len(ids_S), np.float32)
+
+    def matches(self, ids_S: Int64, query: SparseRows) -> Float32:
+        """[S, E] w_cf x_f of some classes and the features of one query: above 0 where a word spells a name."""
+        assert query.values is not None
+        return self.weights.at(ids_S, query.indices) * query.values
+
     def scores_of(self, queries: SparseRows, ids_NS: NDArray[Any], dense_N: NDArray[Any]) -> Float32:
         """Scores [N, S] of these classes; ``dense_N`` is s."""
-        doubts_N1: Float32 = (1 - dense_N[:, None]).clip(0, 1).astype(np.float32)
-        return doubts_N1 * self.weights.scores(queries, ids_NS)
+        return _doubts(dense_N) * self.weights.scores(queries, ids_NS)
 
     def suggest(self, encoded: Encoded, count: int) -> Int64:
         """The ids [N, n] of the classes that match best, n = min(count, K); -1 if no further class matches."""
@@ -141,6 +153,12 @@ class NameJudge:
     def load(cls, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], shape: ModelShape) -> Self:
         check_settings(settings, {})
         return cls.over(SparseWeights.of_model(tensors, shape))
+
+
+def _doubts(dense_N: NDArray[Any]) -> Float32:
+    """[N, 1] 1 - s."""
+    doubts_N1: Float32 = (1 - dense_N[:, None]).clip(0, 1).astype(np.float32)
+    return doubts_N1
 
 
 def name_weights(

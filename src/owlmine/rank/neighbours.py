@@ -3,7 +3,7 @@
 Neither the dense model nor linear classifiers remember single points. Points are compared by their features, or by
 their vectors in the dense model.
 
-Shapes: N queries, S places of a shortlist, n neighbours, E labels of all neighbours.
+Shapes: N queries, S places of a shortlist, n neighbours.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from owlmine.rank.candidates import Candidates, Encoded
 from owlmine.rank.coded_entries import WHOLE, checked_arrays, narrowest, offsets_of
 from owlmine.rank.judge import Training, Variant, check_settings, register
 from owlmine.rank.points import DensePoints, SparsePoints, as_tensors, checked_rows, first_head
+from owlmine.rank.votes import most_voted, shares_of, votes_for
 
 Points = DensePoints | SparsePoints
 # Exponents applied to cosines before voting.
 _POWERS = (2.0, 4.0, 16.0)
 _POWER_OF_SUGGESTIONS = 4.0
-# Shares of votes are multiples of one part in so many. Their sums are then exact, and classes with the same shares are
-# equal, in whatever order those are added.
-_PARTS = 2.0**40
 # Largest power without overflow.
 _HIGHEST_POWER = 100.0
 # Larger vectors of training points are not used.
@@ -105,16 +103,8 @@ class NeighbourJudge:
         They do not depend on the power, so all variants suggest the same classes.
         """
         cosines_Nn, points_Nn = self.nearest(encoded)
-        rows_V, ids_V, votes_V = self._votes(cosines_Nn, points_Nn, _POWER_OF_SUGGESTIONS)
-        order_V = np.lexsort((ids_V, -votes_V, rows_V))
-        order_V = order_V[votes_V[order_V] > 0]
-        rows_V, ids_V = rows_V[order_V], ids_V[order_V]
-        starts_N = np.searchsorted(rows_V, np.arange(len(encoded)))
-        places_V = np.arange(len(rows_V)) - starts_N[rows_V]
-        suggested_Nn = np.full((len(encoded), min(count, self.num_classes)), -1, np.int64)
-        is_in_V = places_V < suggested_Nn.shape[1]
-        suggested_Nn[rows_V[is_in_V], places_V[is_in_V]] = ids_V[is_in_V]
-        return suggested_Nn
+        shares_Nn, width = shares_of(cosines_Nn, _POWER_OF_SUGGESTIONS), min(count, self.num_classes)
+        return most_voted(points_Nn, shares_Nn, self.labels, self.num_classes, width)
 
     def with_classes(self, num_new: int) -> Self:
         del num_new  # no training point has a new class among its labels
@@ -125,33 +115,24 @@ class NeighbourJudge:
 
     def votes_of(self, cosines_Nn: Float32, points_Nn: NDArray[np.int64], ids_NS: NDArray[Any]) -> Float32:
         """Votes [N, S] of these neighbours for classes."""
-        rows_V, ids_V, votes_V = self._votes(cosines_Nn, points_Nn, self.power)
-        if not len(votes_V):
-            return np.zeros(ids_NS.shape, np.float32)
-        keys_V = rows_V * self.num_classes + ids_V
-        ids_NS = np.asarray(ids_NS, np.int64)
-        wanted_NS = np.arange(len(ids_NS))[:, None] * self.num_classes + ids_NS
-        found_NS = np.searchsorted(keys_V, wanted_NS).clip(max=len(keys_V) - 1)
-        # Ids of added classes are larger than those of all labels.
-        is_voted_NS = (keys_V[found_NS] == wanted_NS) & (ids_NS >= 0) & (ids_NS < self.num_classes)
-        return np.where(is_voted_NS, votes_V[found_NS], 0.0).astype(np.float32)
+        return votes_for(ids_NS, points_Nn, shares_of(cosines_Nn, self.power), self.labels, self.num_classes)
 
-    def _votes(
-        self, cosines_Nn: Float32, points_Nn: NDArray[np.int64], power: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Query, class and votes [V] of all pairs with votes, sorted by query and class."""
-        shares_Nn = np.maximum(cosines_Nn, 0.0).astype(np.float64) ** power
-        shares_Nn /= np.maximum(shares_Nn.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        shares_Nn = np.rint(shares_Nn * _PARTS) / _PARTS
-        offsets, positions_E = gather_rows(self.labels.offsets, points_Nn.ravel())
-        counts = np.diff(offsets)
-        rows_E = np.repeat(np.repeat(np.arange(len(points_Nn)), points_Nn.shape[1]), counts)
-        keys_E = rows_E * self.num_classes + self.labels.indices[positions_E]
-        # A label of several neighbours gets the sum of their shares.
-        keys_V, places_E = np.unique(keys_E, return_inverse=True)
-        votes_V = np.bincount(places_E, np.repeat(shares_Nn.ravel(), counts), minlength=len(keys_V))
-        rows_V, ids_V = np.divmod(keys_V, self.num_classes)
-        return rows_V, ids_V, votes_V.astype(np.float64, copy=False)
+    @property
+    def num_points(self) -> int:
+        return len(self.points)
+
+    def voters(self, encoded: Encoded, class_id: int) -> tuple[Int64, Float32, NDArray[np.float64]]:
+        """The neighbours [V] of the first query that vote for a class, the nearest first: their numbers, cosines and
+        shares of all votes. The shares sum to the score of the class."""
+        cosines_Nn, points_Nn = self.nearest(encoded)
+        shares_n, points_n = shares_of(cosines_Nn[:1], self.power)[0], points_Nn[0]
+        offsets, positions_E = gather_rows(self.labels.offsets, points_n)
+        is_label_E = self.labels.indices[positions_E] == class_id
+        votes_n = np.bincount(
+            np.repeat(np.arange(len(points_n)), np.diff(offsets))[is_label_E], minlength=len(points_n)
+        )
+        voting = np.flatnonzero((votes_n > 0) & (shares_n > 0))
+        return points_n[voting], cosines_Nn[0, voting], shares_n[voting]
 
     def tensors(self) -> dict[str, Tensor]:
         labels = as_tensors({"label_counts": narrowest(self.labels.counts), "labels": narrowest(self.labels.indices)})

@@ -8,7 +8,7 @@ Shapes: N queries, k answers, S places of a list, T best scores of all classes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from owlmine.data.arrays import StringTable
 from owlmine.data.rows import Float32, Int64, SparseRows
-from owlmine.data.store import Store
+from owlmine.data.store import PointWords, Store
 from owlmine.dense.retriever import Retriever
 from owlmine.errors import DataError, OwlmineError
 from owlmine.index import ExactIndex, Filter, Index
 from owlmine.metrics.propensity import PropensityConstants, inverse_propensities
-from owlmine.rank.candidates import Encoded
+from owlmine.rank.candidates import Candidates, Encoded
 from owlmine.rank.class_index import ClassFinder
 from owlmine.rank.filters import check_filter, filter_of
 from owlmine.rank.queries import (
@@ -86,6 +86,8 @@ class Predictor:
     record: Record
     index: Index
     """Finds the best classes of the dense model."""
+    points: PointWords = field(default_factory=PointWords)
+    """What can be said of training points that vote."""
 
     def __repr__(self) -> str:
         judges = ", ".join(self.ranker.judges)
@@ -155,25 +157,45 @@ class Predictor:
         of probability * inverse propensity^tail. A correct answer counts 1 in P@k and its inverse propensity in PSP@k,
         so 0 is best for P@k and 1 for PSP@k. ``propensity``: constants other than those fixed at training.
         """
-        check_tail(tail)
-        features, num_classes = self._checked(features), self.dense.shape.num_classes
-        if only is not None:
-            check_filter(only, num_classes, len(features))
-        available = num_classes if only is None else only.most
-        k = checked_k(k, max(available, 1))
-        if tail and self.record.calibration is None:
-            raise OwlmineError(
-                "the model has no probabilities, so rare classes cannot be lifted; train it with validation points"
-            )
-        width = max(k, min(_LIFTED, available)) if tail else k
+        features, k = self.checked(features, k, only=only, tail=tail)
         parts = [
-            self._answer_block(
-                Encoded.of(self.dense, features[block]), width, None if only is None else only[block], block.start
-            )
+            self.answer_with_lists(
+                Encoded.of(self.dense, features[block]),
+                k,
+                only=None if only is None else only[block],
+                tail=tail,
+                propensity=propensity,
+                first_row=block.start,
+            )[0]
             for block in self._blocks(len(features))
         ]
-        whole = _joined(parts, width, has_probabilities=self.record.calibration is not None)
-        return _cut(self._lifted(whole, tail, propensity or self.record.propensity) if tail else whole, k)
+        return _joined(parts, k, has_probabilities=self.record.calibration is not None)
+
+    def answer_with_lists(
+        self,
+        encoded: Encoded,
+        k: int,
+        *,
+        only: Filter | None = None,
+        tail: float = 0.0,
+        propensity: PropensityConstants | None = None,
+        first_row: int = 0,
+    ) -> tuple[Predictions, Candidates]:
+        """The same for a block of encoded queries, with checked arguments; and the lists that the answers come from.
+        ``first_row``: of the block among all queries, for errors."""
+        available = self.dense.shape.num_classes if only is None else only.most
+        width = max(k, min(_LIFTED, available)) if tail else k
+        predictions, candidates = self._answer_block(encoded, width, only, first_row)
+        if tail:
+            predictions = self._lifted(predictions, tail, propensity or self.record.propensity)
+        return _cut(predictions, k), candidates
+
+    def shared_k(self, *, tail: float, filtered: bool) -> int:
+        """For any k up to this one, answers are beginnings of the same list; a larger k has more candidates."""
+        if tail:
+            return _LIFTED
+        depth = 0 if filtered or self.record.calibration is None else self.record.calibration.depth
+        return max(self.ranker.shortlist, depth)
 
     def shortlist(self, features: Features, k: int, *, only: Filter | None = None) -> tuple[Float32, Int64]:
         """Scores and ids [N, k] by the dense model alone."""
@@ -198,30 +220,34 @@ class Predictor:
             )
         return rows
 
-    def _answer_block(self, encoded: Encoded, k: int, only: Filter | None, first_row: int) -> Predictions:
+    def _answer_block(
+        self, encoded: Encoded, k: int, only: Filter | None, first_row: int
+    ) -> tuple[Predictions, Candidates]:
         """By the score alone."""
         calibration = self.record.calibration
         if calibration is None:
-            scores, ids = self._ranked(encoded, k, only, first_row)
-            return Predictions(ids, scores, None)
+            scores, ids, candidates = self._ranked(encoded, k, only, first_row)
+            return Predictions(ids, scores, None), candidates
         if only is None:
-            scores, ids = self._ranked(encoded, max(k, calibration.depth), None, first_row)
+            scores, ids, candidates = self._ranked(encoded, max(k, calibration.depth), None, first_row)
             probabilities = calibration.probabilities(scores)
-            return Predictions(ids[:, :k], scores[:, :k], probabilities[:, :k])
+            return Predictions(ids[:, :k], scores[:, :k], probabilities[:, :k]), candidates
         # The probability of a class depends on the best of all classes, not only on the requested ones.
-        best, best_ids = self._ranked(encoded, calibration.depth, None, first_row)
-        scores, ids = self._ranked(encoded, k, only, first_row)
+        best, best_ids, _ = self._ranked(encoded, calibration.depth, None, first_row)
+        scores, ids, candidates = self._ranked(encoded, k, only, first_row)
         listed = _as_listed(scores, ids, best, best_ids)
-        return Predictions(ids, scores, calibration.probabilities(listed, best_NT=best))
+        return Predictions(ids, scores, calibration.probabilities(listed, best_NT=best)), candidates
 
-    def _ranked(self, encoded: Encoded, k: int, only: Filter | None, first_row: int) -> tuple[Float32, Int64]:
-        """The best ``k`` of the candidates, in order."""
+    def _ranked(
+        self, encoded: Encoded, k: int, only: Filter | None, first_row: int
+    ) -> tuple[Float32, Int64, Candidates]:
+        """The best ``k`` of the candidates, in order, and all candidates."""
         candidates = self.ranker.candidates(self.dense, encoded, k, only=only, index=self.index)
         check_scores(candidates.dense_NS, first_row, filled_NS=candidates.ids_NS >= 0)
         scores, ids = self.ranker.order(candidates)
         check_scores(scores, first_row, filled_NS=ids >= 0)
         # Empty places may only follow the first ``k``.
-        return scores[:, :k], ids[:, :k]
+        return scores[:, :k], ids[:, :k], candidates
 
     def _blocks(self, num_rows: int) -> Iterator[slice]:
         size = _BLOCK_ROWS
@@ -230,8 +256,20 @@ class Predictor:
         for start in range(0, num_rows, size):
             yield slice(start, start + size)
 
-    def _checked(self, features: Features) -> Features:
-        """Checks prepared queries, from any source, before anything is computed with them."""
+    def checked(self, features: Features, k: int, *, only: Filter | None, tail: float) -> tuple[Features, int]:
+        """Checks prepared queries, from any source, and what is asked of them, before anything is computed. ``k``:
+        at most the number of classes to choose from."""
+        check_tail(tail)
+        features, num_classes = self._checked_features(features), self.dense.shape.num_classes
+        if only is not None:
+            check_filter(only, num_classes, len(features))
+        if tail and self.record.calibration is None:
+            raise OwlmineError(
+                "the model has no probabilities, so rare classes cannot be lifted; train it with validation points"
+            )
+        return features, checked_k(k, max(num_classes if only is None else only.most, 1))
+
+    def _checked_features(self, features: Features) -> Features:
         shape = self.dense.shape
         if isinstance(features, SparseRows) and not shape.dense:
             return checked_features(features, num_features=shape.num_features)

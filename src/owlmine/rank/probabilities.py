@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 from scipy.special import expit
 
 Float64 = NDArray[np.float64]
@@ -182,6 +181,8 @@ def fit_knots(probabilities_E: NDArray[Any], hits_E: NDArray[np.bool_]) -> Knots
     groups = [group for group in np.array_split(order, _KNOTS) if len(group)]
     promised = np.array([probabilities_E[group].mean(dtype=np.float64) for group in groups])
     shares = [(hits_E[group].sum() + x) / (len(group) + 1) for group, x in zip(groups, promised, strict=True)]
+    from scipy.optimize import isotonic_regression  # only fitting needs it
+
     true = isotonic_regression(shares, weights=[len(group) for group in groups]).x
     # Digits beyond these depend on the order of additions.
     inner = [(float(f"{x:.9g}"), float(f"{y:.9g}")) for x, y in zip(promised, true, strict=True)]

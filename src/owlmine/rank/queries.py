@@ -69,6 +69,25 @@ def as_dense(queries: Any, *, num_features: int) -> NDArray[np.float32]:
     return checked_dense(_numbers(queries, num_features, wanted))
 
 
+def one_query(query: Any, *, from_text: bool) -> Any:
+    """A single text or vector as ``prepare`` takes it."""
+    if from_text:
+        if not isinstance(query, str):
+            raise DataError("query", found=described(query), wanted="one text, since the model takes text")
+        return [query]
+    if isinstance(query, SparseRows) or (sparse.issparse(query) and query.ndim == 2):
+        return query
+    if sparse.issparse(query):
+        return query.reshape(1, -1).tocsr()
+    rows = query.to_numpy() if hasattr(query, "to_numpy") else query
+    is_vector = rows.ndim == 1 if hasattr(rows, "ndim") else _holds_numbers(rows)
+    return rows[None] if is_vector and hasattr(rows, "ndim") else [rows] if is_vector else rows
+
+
+def _holds_numbers(values: Any) -> bool:
+    return isinstance(values, list | tuple) and len(values) > 0 and isinstance(values[0], int | float | np.number)
+
+
 def checked_features(rows: SparseRows, *, num_features: int) -> SparseRows:
     """Rows of the model's features, checked and in the types for PyTorch and compiled code."""
     check_rows(rows, num_columns=num_features, what=WHAT)

@@ -5,7 +5,7 @@ Shapes: N queries, S places of a list of candidates, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,9 +17,12 @@ from owlmine.data.rows import Float32, Int64
 from owlmine.dense.retriever import Retriever
 from owlmine.index import Filter, Index
 from owlmine.rank.candidates import Candidates, Encoded, Suggests, find_candidates
-from owlmine.rank.judge import JUDGES, Judge
-from owlmine.rank.mix import Mix
+from owlmine.rank.judge import JUDGES, ByVotes, Judge
+from owlmine.rank.mix import Mix, total
 from owlmine.rank.points import as_arrays, as_tensors
+
+DENSE, OFFSET = "dense", "offset"
+"""Names of the parts of a score that are not from judges."""
 
 # Fields of the ranker that are stored as tensors, with a number for each class.
 _OF_CLASSES = {"dense_weights": "dense_weights_K", "offsets": "offsets_K"}
@@ -82,16 +85,27 @@ class Ranker:
         """The judges that add classes to lists."""
         return tuple(judge for judge in self.judges.values() if isinstance(judge, Suggests))
 
+    @property
+    def num_voters(self) -> int:
+        """Training points that may vote."""
+        return max((judge.num_points for judge in self.judges.values() if isinstance(judge, ByVotes)), default=0)
+
     def scores(self, candidates: Candidates) -> Float32:
         """Final scores [N, S]; -inf in empty places, and not finite where float32 overflows."""
-        dense_NS = candidates.dense_NS
-        counted = (name for name, weight in self.mix.weights.items() if weight)
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.dense_weights_K is not None:
-                dense_NS = dense_NS * self.dense_weights_K[candidates.lookup_ids]
-            if self.offsets_K is not None:
-                dense_NS = dense_NS + self.offsets_K[candidates.lookup_ids]
-            return self.mix.final_scores(dense_NS, {name: self.judges[name].scores(candidates) for name in counted})
+            return total(part_NS for _, part_NS in self.parts(candidates))
+
+    def parts(self, candidates: Candidates) -> Iterator[tuple[str, Float32]]:
+        """What is added up to the final scores [N, S], in this order: the dense score, the offset of added classes, and
+        what each judge that counts adds."""
+        dense_NS = candidates.dense_NS
+        if self.dense_weights_K is not None:
+            dense_NS = dense_NS * self.dense_weights_K[candidates.lookup_ids]
+        yield DENSE, dense_NS
+        if self.offsets_K is not None:
+            yield OFFSET, self.offsets_K[candidates.lookup_ids]
+        counted = (name for name, weight in self.mix.weights.items() if weight)
+        yield from self.mix.parts({name: self.judges[name].scores(candidates) for name in counted})
 
     def order(self, candidates: Candidates) -> tuple[Float32, Int64]:
         """Scores and ids [N, S], best first; empty places come last."""

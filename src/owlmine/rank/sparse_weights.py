@@ -97,6 +97,17 @@ class SparseWeights:
             )
         return scores_NS
 
+    def at(self, ids_S: Int64, features_E: Int64) -> Float32:
+        """[S, E] the weights of some classes for some features, ascending and distinct."""
+        weights_SE = np.zeros((len(ids_S), len(features_E)), np.float32)
+        for row, number in enumerate(ids_S.tolist()):
+            own = slice(self.entries.offsets_R1[number], self.entries.offsets_R1[number + 1])
+            _, places, found = np.intersect1d(
+                self.entries.ids[own], features_E, assume_unique=True, return_indices=True
+            )
+            weights_SE[row, found] = self.entries.codes[own][places] * self.entries.scales_R[number]
+        return weights_SE
+
     def with_more(self, weights_CF: csr_matrix) -> SparseWeights:
         """With a new class appended for each row; their biases are 0."""
         new = weights_CF.tocsr().sorted_indices()

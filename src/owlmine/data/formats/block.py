@@ -43,6 +43,8 @@ class Block:
     labels: RowLabels
     progress: float
     """How much of the source has been read, 0 to 1."""
+    ids: list[str] | None = None
+    """The id of each point, if the source has ids; empty where a point has none."""
 
 
 class RowRuns:
@@ -213,6 +215,15 @@ def text_of(cells: Mapping[str, Any], column: str) -> str:
     if not isinstance(value, str):
         raise BadCellError(f"{shown(value)} in column {column!r}", "text")
     return value
+
+
+def id_of(cells: Mapping[str, Any], column: str) -> str:
+    """Any value as text; empty if there is none."""
+    value = cells.get(column)
+    name = "" if value is None else str(value)
+    if not _is_text(name):
+        raise BadCellError(f"{shown(name)} in column {column!r}", "text")
+    return name
 
 
 def labels_of(cells: Mapping[str, Any], column: str, separator: str) -> Labels:

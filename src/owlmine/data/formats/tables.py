@@ -23,6 +23,7 @@ from owlmine.data.formats.block import (
     QueryFile,
     QueryKind,
     RowLabels,
+    id_of,
     labels_of,
     one_line,
     text_of,
@@ -107,11 +108,13 @@ class Columns:
     """The separator of labels in a text cell; a cell with a JSON list needs none."""
     others: tuple[str, ...] = ()
     """Further columns to read."""
+    ids: str | None = None
+    """The column with the ids of points, if the table has it."""
 
     def may_use(self, name: str) -> bool:
         """Whether a column with this name may be needed; others are not read."""
         usual = (*_TEXT_COLUMNS, "content", *_LABEL_COLUMNS, "target_rel", *self.others)
-        return name in usual or name == self.labels or name in (self.text or "").split(",")
+        return name in usual or name in (self.labels, self.ids) or name in (self.text or "").split(",")
 
 
 class TableReader:
@@ -127,19 +130,21 @@ class TableReader:
     def blocks(self, notes: Notes) -> Iterator[Block]:
         pending = _Pending()
         text_columns: tuple[str, ...] = ()
-        label_column = ""
+        label_column, id_column = "", None
         num_rows = 0
         for number, cells, progress in self.rows(notes):
             if not label_column:
                 text_columns, label_column = self.text_columns(cells, number), self._label_column(cells, number)
+                id_column = self._columns.ids if self._columns.ids in cells else None
             try:
                 text = " ".join(text_of(cells, column) for column in text_columns)
                 labels, weights = labels_of(cells, label_column, self._columns.separator)
+                id = None if id_column is None else id_of(cells, id_column)
             except BadCellError as error:
                 raise self.error(number, error.found, error.wanted) from None
             if isinstance(cell := cells[label_column], str) and not cell.strip().startswith("["):
                 notes.label_separator = self._columns.separator
-            notes.tally("duplicate_labels", pending.add(text, labels, weights))
+            notes.tally("duplicate_labels", pending.add(text, labels, weights, id))
             num_rows += 1
             if len(pending.texts) == _BLOCK_ROWS or pending.num_chars > _BLOCK_CHARS:
                 yield pending.block(progress)
@@ -186,11 +191,12 @@ class _Pending:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.num_chars = 0
+        self._ids: list[str] = []
         self._counts: list[int] = []
         self._labels: list[str] = []
         self._weights: list[float] = []
 
-    def add(self, text: str, labels: list[str], weights: list[float] | None) -> int:
+    def add(self, text: str, labels: list[str], weights: list[float] | None, id: str | None) -> int:
         """Keeps the first of equal labels; returns how many were left out."""
         unique: dict[str, float] = {}
         for label, weight in zip(labels, weights or repeat(1.0), strict=False):
@@ -200,6 +206,8 @@ class _Pending:
         self._counts.append(len(unique))
         self._labels.extend(unique)
         self._weights.extend(unique.values())
+        if id is not None:
+            self._ids.append(id)
         return len(labels) - len(unique)
 
     def block(self, progress: float) -> Block:
@@ -209,7 +217,7 @@ class _Pending:
             self._labels,
             None if (weights == 1).all() else weights,
         )
-        return Block(self.texts, labels, progress)
+        return Block(self.texts, labels, progress, self._ids or None)
 
 
 def json_lines(path: LineSource, columns: Columns) -> TableReader:
