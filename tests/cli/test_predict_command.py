@@ -190,7 +190,7 @@ def test_bad_input_is_reported_in_one_line(tmp_path: Path) -> None:
         ((text_model(), file, "--classes", "c-river", "--k", "2"), "--k is 2; wanted 1 to 1,"),
         ((text_model(), file, "--classes", "c-rivers"), "no class 'c-rivers'; did you mean 'c-river'"),
         ((text_model(), file, "--classes", ","), "--classes has no class"),
-        ((text_model(), file, "--format", "xml"), "--format is 'xml'; wanted jsonl, csv, table"),
+        ((text_model(), file, "--format", "xml"), "--format is 'xml'; wanted jsonl, csv, parquet, table"),
         ((text_model(), file, "--input-format", "xml"), "--input-format is 'xml'; wanted one of"),
         ((text_model(), file, "--split", "test"), "is not a store; leave out --split test"),
         ((text_model(), "-", "--split", "test"), "standard input has no splits"),

@@ -24,7 +24,9 @@ from owlmine.pictures import check_picture
 
 data_app = typer.Typer(help="Convert, describe, verify and synthesize datasets.", no_args_is_help=True)
 
-with_reading_options = with_options(ConvertOptions, parameter="reading", panel="Reading files", advanced=True)
+with_reading_options = with_options(
+    ConvertOptions, parameter="reading", panel="Reading files", advanced=True, without=("keep_texts",)
+)
 """For commands that take a store or files to convert: their parameter ``reading``."""
 
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="A store, a file or folder to convert, or: sample.")]
@@ -51,7 +53,7 @@ def convert_command(
 
 
 @data_app.command("describe")
-@with_options(ConvertOptions)
+@with_options(ConvertOptions, without=("keep_texts",))
 def describe_command(
     data: DataArgument,
     options: ConvertOptions,
@@ -114,10 +116,10 @@ def synthesize_command(
             typer.echo(f"Lowest possible chance of missing the label with {k} retrieved: {risk:.4f}")
 
 
-def open_data(data: str, reading: ConvertOptions) -> Store:
+def open_data(data: str, reading: ConvertOptions, *, keep_texts: bool = False) -> Store:
     """The dataset of a command. Notes on its conversion go to standard error."""
     with ConversionProgress() as progress:
-        store = open_dataset(data, reading, progress=progress)
+        store = open_dataset(data, reading, keep_texts=keep_texts, progress=progress)
     console = Terminal(stderr=True)
     for note in conversion_notes(store):
         console.print(literal(note), soft_wrap=True, highlight=False)

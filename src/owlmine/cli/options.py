@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
@@ -29,14 +29,20 @@ class _Leaf:
 
 
 def with_options(
-    options_class: type[Any], *, parameter: str = "options", panel: str | None = None, advanced: bool = False
+    options_class: type[Any],
+    *,
+    parameter: str = "options",
+    panel: str | None = None,
+    advanced: bool = False,
+    without: Collection[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replaces a parameter of a command with one option per field of ``options_class``, including nested dataclasses.
 
     ``panel`` is the section of the help for fields that name none. If only some fields are ``common``, or all are
-    ``advanced``, ``--help`` hides the others and ``--help-all`` shows them.
+    ``advanced``, ``--help`` hides the others and ``--help-all`` shows them. Fields ``without`` an option keep their
+    defaults.
     """
-    leaves = _leaves(options_class, panel)
+    leaves = [leaf for leaf in _leaves(options_class, panel) if leaf.name not in without]
     some_common = any(leaf.common for leaf in leaves)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

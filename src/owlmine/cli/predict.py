@@ -11,25 +11,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
+from owlmine.cli.answer_progress import AnswerProgress
 from owlmine.cli.model_options import DeviceOption, ExactOption, ModelArgument, ShareBar, TailOption, open_model
 from owlmine.cli.options import with_options
+from owlmine.cli.reasons import reasons_table
 from owlmine.cli.terminal import Terminal, literal, visible, visible_json
 from owlmine.errors import OwlmineError
+from owlmine.exchange.choices import DEFAULT_K
 from owlmine.exchange.queries import QueryOptions
 from owlmine.files import check_new_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from owlmine.data.rows import Int64
+    from owlmine.exchange.answer_file import AnswerTask
     from owlmine.exchange.answers import Answer
-    from owlmine.index import Filter
-    from owlmine.model import Model
+    from owlmine.exchange.part_folder import Tally
+    from owlmine.model import Model, Prediction
 
-_FORMATS = ("jsonl", "csv", "table")
-_DEFAULT_K = 5
+_FORMATS = ("jsonl", "csv", "parquet", "table")
 _BAR_WIDTH = 16
 _FILE_WIDTH = 100
 
@@ -47,7 +50,7 @@ def predict_command(
     ],
     options: QueryOptions,
     k: Annotated[
-        int | None, typer.Option("--k", "-k", help="Number of classes per query.", show_default=str(_DEFAULT_K))
+        int | None, typer.Option("--k", "-k", help="Number of classes per query.", show_default=str(DEFAULT_K))
     ] = None,
     classes: Annotated[
         list[str] | None,
@@ -69,13 +72,23 @@ def predict_command(
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", help="Answer format: jsonl, csv or table.", show_default="table on a terminal, else jsonl"
+            "--format",
+            help="Answer format: jsonl, csv, parquet (a file only) or table.",
+            show_default="by the name of FILE; table on a terminal, else jsonl",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write answers to this file, whole or not at all; must not exist."),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Write answers to this file, whole or not at all; must not exist. Its name may end in .jsonl, .csv or"
+            " .parquet, and the first two in .gz, .xz or .zst in addition.",
+        ),
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue where a killed command with the same arguments ended.")
+    ] = False,
     split: Annotated[
         str | None, typer.Option("--split", help="Stores: the split to answer.", show_default="test")
     ] = None,
@@ -91,6 +104,10 @@ def predict_command(
             " validation points.",
         ),
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Say why each class is in the answer: the parts of its score, words, voters."),
+    ] = False,
     tail: TailOption = 0.0,
     exact: ExactOption = False,
     device: DeviceOption = "auto",
@@ -104,130 +121,113 @@ def predict_command(
 
     The answer to a query is empty if the model knows none of its features, or if no class is probable enough
     (--at-least, --precision).
-    """
-    from owlmine.exchange.answers import answer
-    from owlmine.exchange.queries import open_queries, standard_input
 
-    if format is not None and format not in _FORMATS:
-        raise OwlmineError(f"--format is {format!r}; wanted {', '.join(_FORMATS)}")
-    if out is not None:
-        check_new_file(out)
+    With --out, unfinished answers are kept in FILE.part. If the command is killed or the disk is full, the same command
+    with --resume continues there.
+    """
+    from owlmine.exchange.answer_file import AnswerTask
+    from owlmine.exchange.choices import chosen_classes, chosen_count, least_probability
+
+    _check_output(out, format, source, resume=resume, explain=explain)
     if source == "-" and split is not None:
         raise OwlmineError(f"standard input has no splits; leave out --split {split}")
     predictor = open_model(model, device, exact=exact)
-    only = _only(predictor, classes, allowed, forbidden)
-    available = len(predictor.classes) if only is None else only.most
-    count = _count(available, k, default=_DEFAULT_K if classes is None else available)
-    least = _least_probability(predictor, at_least, precision)
-    if source == "-":
-        if sys.stdin.isatty():
-            name = "text" if options.input_format == "auto" else options.input_format
-            typer.echo(f"One query per line ({name}); Ctrl-D ends.", err=True)
-        queries = standard_input(predictor, sys.stdin.buffer, options=options)
+    only = chosen_classes(predictor, classes, allowed, forbidden)
+    count = chosen_count(predictor, only, k, all_chosen=classes is not None)
+    least, explanation = least_probability(predictor, at_least, precision)
+    if explanation:
+        typer.echo(explanation, err=True)
+    if source == "-" and sys.stdin.isatty():
+        name = "text" if options.input_format == "auto" else options.input_format
+        typer.echo(f"One query per line ({name}); Ctrl-D ends.", err=True)
+    place = sys.stdin.buffer if source == "-" else Path(source)
+    task = AnswerTask(model, place, count, split, options, only, least, tail)
+    if out is None or format == "table" or explain:
+        format = format or ("table" if out is None and sys.stdout.isatty() else "jsonl")
+        tally = _show(predictor, task, out, format, explain=explain)
     else:
-        queries = open_queries(predictor, Path(source), options=options, split=split)
-    blocks = answer(predictor, queries, count, only=only, at_least=least, tail=tail)
-    format = format or ("table" if out is None and sys.stdout.isatty() else "jsonl")
-    num_queries = unknown = without_class = predictions = 0
-    probabilities = predictor.record.calibration is not None
+        tally = _write(predictor, task, out, format, resume=resume)
+    _report(tally, count, least)
+
+
+def _check_output(out: Path | None, format: str | None, source: str, *, resume: bool, explain: bool) -> None:
+    """Before the model is read, which can take a while."""
+    from owlmine.exchange.answer_forms import AnswerForm, form_of
+    from owlmine.exchange.part_folder import check_output
+
+    if format is not None and format not in _FORMATS:
+        raise OwlmineError(f"--format is {format!r}; wanted {', '.join(_FORMATS)}")
+    if explain and format not in (None, "jsonl", "table"):
+        raise OwlmineError(f"--explain has no place in {format}; wanted --format jsonl or table")
+    if explain and out is not None and format != "table" and form_of(format, out) != AnswerForm("jsonl"):
+        raise OwlmineError(f"{out}: --explain has no place in this form of file; wanted plain jsonl, or --format table")
+    if resume and (out is None or format == "table" or source == "-" or explain):
+        what = "standard input" if source == "-" else "a table" if format == "table" else "an answer without --out FILE"
+        what = "an answer with --explain" if explain else what
+        raise OwlmineError(f"--resume: {what} cannot be resumed; wanted files as INPUT and --out, and no table")
+    if out is None:
+        if format == "parquet":
+            raise OwlmineError("--format parquet needs --out FILE")
+    elif format == "table" or explain:
+        check_new_file(out)
+    else:
+        form_of(format, out).check(out)
+        check_output(out, resume=resume)
+
+
+def _write(predictor: Model, task: AnswerTask, out: Path, format: str | None, *, resume: bool) -> Tally:
+    """Into a file, with progress."""
+    from owlmine.exchange.answer_file import answer_into_file
+    from owlmine.exchange.answer_forms import form_of
+    from owlmine.exchange.part_folder import num_unfinished
+
+    try:
+        with AnswerProgress() as progress:
+            return answer_into_file(predictor, task, out, form_of(format, out), resume=resume, progress=progress)
+    except BaseException:
+        if answered := num_unfinished(out):
+            typer.echo(f"{answered:,} queries have been answered; continue with --resume", err=True)
+        raise
+
+
+def _show(predictor: Model, task: AnswerTask, out: Path | None, format: str, *, explain: bool) -> Tally:
+    """As they come, to the terminal or a pipe; or into a file that is not resumed: a table, or with reasons."""
+    from owlmine.exchange.answer_file import with_answers
+    from owlmine.exchange.answers import answer
+    from owlmine.exchange.part_folder import Tally
+
+    blocks = answer(
+        predictor,
+        task.queries(predictor),
+        task.k,
+        only=task.only,
+        at_least=task.at_least,
+        tail=task.tail,
+        with_reasons=explain,
+    )
+    tally, probabilities = Tally(), predictor.record.calibration is not None
     with ShareBar("answering", shown=out is not None) as bar, _sink(out, format, probabilities=probabilities) as write:
         for block in blocks:
             write(block.answers)
             bar.update(block.progress)
-            num_queries += len(block.answers)
-            unknown += sum(not found.known for found in block.answers)
-            without_class += sum(found.known and not found.classes for found in block.answers)
-            predictions += sum(len(found.classes) for found in block.answers)
+            tally = with_answers(tally, block.answers)
+    return tally
+
+
+def _report(tally: Tally, count: int, least: float) -> None:
+    num_queries, unknown = tally.queries, tally.unknown
     if unknown:
         typer.echo(
             f"{unknown:,} of {num_queries:,} queries have no feature that the model knows; their answers are empty",
             err=True,
         )
     if least and num_queries > unknown:
-        share = predictions / (count * (num_queries - unknown))
+        share = tally.predictions / (count * (num_queries - unknown))
         typer.echo(
-            f"kept {share:.1%} of the predictions; no class is probable enough for {without_class:,} of {num_queries:,}"
-            " queries",
+            f"kept {share:.1%} of the predictions; no class is probable enough for {tally.without_class:,} of"
+            f" {num_queries:,} queries",
             err=True,
         )
-
-
-def _least_probability(predictor: Model, at_least: float | None, precision: float | None) -> float:
-    if at_least is None and precision is None:
-        return 0.0
-    if at_least is not None and precision is not None:
-        raise OwlmineError("--at-least and --precision were both given; wanted one of them")
-    for option, given in (("--at-least", at_least), ("--precision", precision)):
-        if given is not None and not 0 < given <= 1:
-            raise OwlmineError(f"{option} is {given:g}; wanted a number above 0, at most 1 (0.8 is 80 %)")
-    calibration = predictor.record.calibration
-    if calibration is None:
-        option = "--at-least" if precision is None else "--precision"
-        raise OwlmineError(f"{option}: the model has no probabilities; train it with validation points (--validation)")
-    if precision is None:
-        assert at_least is not None
-        return at_least
-    found = calibration.threshold_for(precision)
-    if found is None:
-        highest = max((entry.precision for entry in calibration.thresholds), default=None)
-        reached = "none was reached" if highest is None else f"the highest was {highest:g}"
-        raise OwlmineError(
-            f"--precision {precision:g} was not reached on the {calibration.num_points:,} validation points; {reached}"
-        )
-    typer.echo(
-        f"classes with a probability of {found.threshold:.4g} or more: on {calibration.num_points:,} validation points,"
-        f" this reached a precision of {found.precision:g} and kept {found.kept:.1%} of the predictions",
-        err=True,
-    )
-    return found.threshold
-
-
-def _only(predictor: Model, classes: list[str] | None, allowed: Path | None, forbidden: Path | None) -> Filter | None:
-    """The classes to choose from, for all queries; None for all."""
-    from owlmine.index import Filter
-    from owlmine.rank.filters import classes_in_file
-
-    if classes is not None and allowed is not None:
-        raise OwlmineError("--classes and --allowed were both given; wanted one of them")
-    num_classes, only = len(predictor.classes), None
-    if classes is not None:
-        only = Filter.allowing(_chosen(predictor, classes), num_classes)
-    elif allowed is not None:
-        only = Filter.allowing(classes_in_file(predictor.finder, allowed), num_classes)
-    if forbidden is not None:
-        left_out = Filter.forbidding(classes_in_file(predictor.finder, forbidden), num_classes)
-        only = left_out if only is None else only & left_out
-    if only is not None and not only.most:
-        given = {"--allowed": allowed, "--forbidden": forbidden}
-        names = " and ".join(f"{option} {file}" for option, file in given.items() if file is not None)
-        raise OwlmineError(f"{names}: no class is left to choose from")
-    return only
-
-
-def _chosen(predictor: Model, given: list[str]) -> Int64:
-    values = [value.strip() for value in given]
-    has_commas = any("," in value for value in values)
-    # A key may contain a comma: a value that is a class as a whole is not split.
-    classes = {*predictor.classes.keys, *predictor.classes.names} if has_commas else set()
-    words: list[str] = []
-    for value in values:
-        words += [value] if value in classes else [word.strip() for word in value.split(",") if word.strip()]
-    if not words:
-        raise OwlmineError("--classes has no class; wanted keys separated by commas")
-    try:
-        return predictor.finder.find(words)
-    except OwlmineError as error:
-        hint = "; if a key contains a comma, give it in a --classes of its own" if has_commas else ""
-        raise OwlmineError(f"--classes: {error}{hint}") from error
-
-
-def _count(available: int, k: int | None, *, default: int) -> int:
-    """The number of classes per query."""
-    if k is None:
-        return min(default, available)
-    if not 1 <= k <= available:
-        raise OwlmineError(f"--k is {k}; wanted 1 to {available:,}, the number of classes to choose from")
-    return k
 
 
 @contextmanager
@@ -264,18 +264,22 @@ def _print_answers(console: Console, answers: list[Answer]) -> None:
         if not answer.classes:
             why = "no class is probable enough" if answer.known else "no feature known to the model"
             console.print(f"   {why}", style="dim")
-            continue
-        console.print(_table(answer))
+        elif answer.reasons is None:
+            console.print(_table(answer, answer.classes))
+        else:
+            for found, reasons in zip(answer.classes, answer.reasons, strict=True):
+                console.print(_table(answer, [found]))
+                console.print(Padding(reasons_table(reasons, answer.text), (0, 0, 1, 2)))
 
 
-def _table(answer: Answer) -> Table:
+def _table(answer: Answer, classes: list[Prediction]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
     table.add_column(justify="right", no_wrap=True, min_width=5)
     table.add_column(no_wrap=True, min_width=_BAR_WIDTH)
     table.add_column(no_wrap=True, overflow="ellipsis")
     table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
     best = max(answer.classes[0].score, 1e-9)
-    for found in answer.classes:
+    for found in classes:
         length = round(_BAR_WIDTH * min(max(found.score / best, 0.0), 1.0))
         name = "" if found.name == found.key else found.key
         figures = f"{found.score:.3f}" if found.probability is None else f"{found.score:.3f} {found.probability:4.0%}"

@@ -40,7 +40,7 @@ def train_command(
 
     # Before data are converted, which can take an hour.
     check_run(out, options, resume=resume)
-    store = open_data(data, reading)
+    store = open_data(data, reading, keep_texts=options.model.keep_texts)
     console = Terminal(stderr=True)
     bar = BarReporter(console) if console.is_terminal else None
     with bar or nullcontext():
