@@ -20,7 +20,7 @@ LAYERS = (
     ("recipe",),
     ("folder", "exchange", "evaluate", "add_classes"),
     ("model",),
-    ("run", "estimator"),
+    ("run", "estimator", "serve"),
     ("compare",),
     ("cli",),
 )

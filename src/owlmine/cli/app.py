@@ -49,6 +49,7 @@ VERBS = {
         "index_command",
         "Build an approximate index of a model's classes, and measure its recall and speed.",
     ),
+    "serve": Verb("owlmine.cli.serve", "serve_command", "Serve models over HTTP, with a page for people."),
     "models": Verb("owlmine.cli.models", "models_app", "Verify model folders."),
     "add-classes": Verb(
         "owlmine.cli.add_classes",

@@ -1,0 +1,46 @@
+"""``owlmine serve``."""
+
+from __future__ import annotations
+
+import gc
+from typing import Annotated
+
+import typer
+
+from owlmine.cli.options import with_options
+from owlmine.errors import OwlmineError, how_to_install
+from owlmine.serve.options import ServeOptions, keys_from_environment
+
+
+@with_options(ServeOptions)
+def serve_command(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="Folders of trained models; NAME=FOLDER serves one under another name."
+        ),
+    ],
+    options: ServeOptions,
+) -> None:
+    """Serve models over HTTP, with a page for people.
+
+    The queries of many clients are answered in batches. SIGTERM ends the service after it has answered the requests
+    that it has accepted. A model whose folder is replaced is reloaded.
+
+    OWLMINE_API_KEYS holds keys, separated by commas; without it, anyone who reaches the address may ask. Needs FastAPI
+    and uvicorn: pip install '.[serve]'.
+    """
+    keys = keys_from_environment()
+    # The models enable it when they are loaded: imports leave no garbage, and looking for it takes time.
+    gc.disable()
+    try:
+        from owlmine.serve.models import named_folders
+        from owlmine.serve.service import serve
+
+        serve(named_folders(models), options, keys)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("owlmine"):
+            raise
+        raise OwlmineError(f"the service needs {error.name}; {how_to_install('serve')}") from error
+    finally:
+        gc.enable()

@@ -1,0 +1,1 @@
+"""The service: models over HTTP, with the queries of many clients answered in batches."""
