@@ -58,7 +58,8 @@ def test_what_a_recipe_stands_for(
         ({}, False, 800_000, (128, 5.0)),
         ({}, False, 200_001, (128, 5.0)),
         ({}, False, 60_001, (128, 3.0)),
-        ({}, False, 60_000, (128, 8.0)),
+        ({}, False, 60_000, (128, 5.0)),
+        ({}, False, 25_000, (128, 8.0)),
         ({"dim": 64, "epochs": 2.0}, False, 5, (64, 2.0)),
         ({"recipe": "single"}, True, 10**6, (512, 15.0)),
         ({"recipe": "single"}, False, 45_000, (512, 15.0)),
@@ -118,10 +119,20 @@ def test_holding_points_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_points", "num_classes", "length"), [(20, 60, 60), (300_000, 10**6, 100), (10**6, 10**6, 30), (10**8, 500, 10)]
+    ("num_points", "num_classes", "length"),
+    [
+        (20, 60, 60),
+        (60_000, 10**6, 150),
+        (60_001, 10**6, 100),
+        (300_000, 10**6, 100),
+        (10**6, 10**6, 30),
+        (10**8, 500, 10),
+    ],
 )
 def test_classifiers_learn_from_lists_that_fit_into_memory(num_points: int, num_classes: int, length: int) -> None:
-    assert plan_of(num_points=num_points, num_classes=num_classes).judges.confusable == length
+    plan = plan_of(num_points=num_points, num_classes=num_classes)
+    assert plan.judges.confusable == length
+    assert plan_of(num_points=num_points, num_classes=num_classes, on_gpu=True).judges.confusable == min(length, 100)
 
 
 @pytest.mark.parametrize(

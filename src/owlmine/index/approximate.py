@@ -45,7 +45,7 @@ _SAMPLES_PER_GROUP, _ROUNDS = 32, 4
 _DIM_PER_CODE = 2
 _CODE_BITS = 4
 # Groups that a query searches, of every 32: for answers, and for training, which tolerates missed classes.
-_PROBED, _PROBED_ROUGHLY = 1.5, 0.5
+_PROBED, _PROBED_ROUGHLY = 1.5, 0.3
 _BLOCK_ROWS = 1 << 16
 
 # Links of a class, and the length of the list of nearest classes while links are made.

@@ -60,6 +60,9 @@ from owlmine.recipe.estimate import Estimate, Estimator, fits
 from owlmine.recipe.options import TrainOptions
 from owlmine.recipe.plan import Facts, Plan, suits_index
 
+EncodedBatch = tuple[Encoded, SparseRows]
+"""Validation points and their labels."""
+
 
 class Surroundings:
     """The surroundings of a fit: progress, stopping, saved stages. This class saves nothing."""
@@ -213,11 +216,14 @@ class Fit:
         model = join_models(models, coded=plan.coded) if plan.coded or len(models) > 1 else models[0]
         del members, models  # they take as much memory as the joined model
         index = self._index(model, plan)
-        ranker = self._fit_ranker(model, index, plan, held_out, mix) if plan.judges.shortlist else Ranker()
-        ranker = ranker.on(model.device)
+        ranker, encoded = Ranker(), list[EncodedBatch]()
+        if plan.judges.shortlist:
+            # What judges look up for validation points is kept here: probabilities need it again.
+            encoded = [(Encoded.of(model, batch.queries), batch.labels) for batch in held_out.batches()]
+            ranker = self._fit_ranker(model, index, plan, held_out, encoded, mix).on(model.device)
         points, record = self._points(ranker, held_out), Record(self._name, None)
         uncalibrated = Predictor(model, ranker, self._classes, self._features, record, index, points)
-        figures, calibration = self._calibrate(uncalibrated, held_out)
+        figures, calibration = self._calibrate(uncalibrated, held_out, encoded)
         return uncalibrated, Choice(ranker.mix, figures, calibration, history)
 
     def _train_members(self, plan: Plan, stage: str, held_out: ValidationPart) -> list[DenseFit]:
@@ -269,6 +275,7 @@ class Fit:
         index: Index,
         plan: Plan,
         held_out: ValidationPart,
+        encoded: Sequence[EncodedBatch],
         mix: Mix | None,
     ) -> Ranker:
         points = self._data["train"].batch(held_out.train_rows)
@@ -285,19 +292,18 @@ class Fit:
             message=self._say,
             check=lambda where: self._around.check(f"while fitting the judges ({where})"),
         )
-        if mix is None and len(held_out):
-            return self._choose_ranker(training, held_out)
+        if mix is None and encoded:
+            return self._choose_ranker(training, encoded)
         if mix is None:
             mix = default_mix()
             self._say(f"{mix}: default weights, because there are no validation points")
         judges = {name: JUDGES[name].fit(training, variant) for name, variant in mix.variants.items()}
         return _ranker(judges, mix, plan.judges.shortlist)
 
-    def _choose_ranker(self, training: Training, held_out: ValidationPart) -> Ranker:
+    def _choose_ranker(self, training: Training, encoded: Sequence[EncodedBatch]) -> Ranker:
         """Tries every variant of every judge on the validation points."""
         judges = {name: judge.fit(training, None) for name, judge in JUDGES.items()}
         judges = {name: variants for name, variants in judges.items() if variants}
-        encoded = [(Encoded.of(training.model, batch.queries), batch.labels) for batch in held_out.batches()]
         num_classes = training.model.shape.num_classes
         # Lists as long as those of answers with probabilities: the order fitted is the order served.
         length = min(max(DEPTH, training.sizes.shortlist), num_classes)
@@ -331,19 +337,26 @@ class Fit:
         words = train.words if keep_texts else replace(train.words, texts=None)
         return words.take(held_out.train_rows, len(train))
 
-    def _calibrate(self, predictor: Predictor, held_out: ValidationPart) -> tuple[dict[str, float], Calibration | None]:
-        """P@1, P@3 and P@5 on validation points, and the map from scores to probabilities."""
+    def _calibrate(
+        self, predictor: Predictor, held_out: ValidationPart, encoded: Sequence[EncodedBatch]
+    ) -> tuple[dict[str, float], Calibration | None]:
+        """P@1, P@3 and P@5 on validation points, and the map from scores to probabilities. ``encoded``: these points,
+        if they have been encoded."""
         if not len(held_out):
             return {}, None
         num_classes = len(self._classes)
         metrics, depth = RankingMetrics(num_classes, ks=cutoffs(num_classes)), min(DEPTH, num_classes)
         scores, hits = [], []
-        for batch in held_out.batches():
+        answered = (
+            ((predictor.answer_with_lists(queries, depth)[0], labels) for queries, labels in encoded)
+            if encoded
+            else ((predictor.answer(batch.queries, depth), batch.labels) for batch in held_out.batches())
+        )
+        for answers, labels in answered:
             self._around.check("while fitting the probabilities")
-            answers = predictor.answer(batch.queries, depth)
-            metrics.update(answers.ids_Nk, batch.labels)
+            metrics.update(answers.ids_Nk, labels)
             scores.append(answers.scores_Nk)
-            hits.append(find_hits(answers.ids_Nk, batch.labels, depth=depth, num_classes=num_classes).mask(depth))
+            hits.append(find_hits(answers.ids_Nk, labels, depth=depth, num_classes=num_classes).mask(depth))
         return precisions(metrics), Calibration.fit(np.concatenate(scores), np.concatenate(hits))
 
     def _record(self, choice: Choice) -> Record:

@@ -153,14 +153,16 @@ SIDE_BY_SIDE_FROM = 1 << 25
 # With judges, the dense model may be small, which suits a CPU, and more points need fewer epochs: each number was
 # measured on a dataset of about that size.
 DIM, DIM_ON_CPU = 512, 128
-EPOCHS, EPOCHS_ON_CPU = 15.0, ((60_000, 8.0), (200_000, 3.0), (800_000, 5.0), (math.inf, 4.0))
+EPOCHS, EPOCHS_ON_CPU = 15.0, ((25_000, 8.0), (60_000, 5.0), (200_000, 3.0), (800_000, 5.0), (math.inf, 4.0))
 # With fewer classes, exact search is as fast in batches.
 INDEX_FROM = 100_000
 SHORTLIST = 50
 NEIGHBOURS = 30
 # Classes of each training point that linear classifiers learn to tell apart from its labels: longer lists make better
-# classifiers, within limits on all pairs of a point and a class, for memory and time.
-MOST_PAIRS, LEAST_CONFUSABLE, MOST_CONFUSABLE = 30_000_000, 10, 100
+# classifiers, within limits on all pairs of a point and a class, for memory and time. On a CPU, up to so many points,
+# they bring more than further epochs of the dense model would in the same time.
+MOST_PAIRS, LEAST_CONFUSABLE, CONFUSABLE = 30_000_000, 10, 100
+CONFUSABLE_ON_CPU = ((60_000, 150), (math.inf, CONFUSABLE))
 # Costs of the linear classifiers to choose from, up to so many points, with at most so many pairs to learn from. Small
 # costs suit few points.
 COSTS = ((60_000, (0.3, 1.0, 3.0)), (math.inf, (1.0, 3.0)))
@@ -219,7 +221,7 @@ def default_sizes(options: TrainOptions, facts: Facts) -> Sizes:
         most_in_pool=POOL_ON_GPU if facts.on_gpu else POOL_WITH_POSITIVES if positives_in_pool else POOL_ON_CPU,
         positives_in_pool=positives_in_pool,
         by_vectors=facts.on_gpu,
-        most_confusable=MOST_CONFUSABLE,
+        most_confusable=CONFUSABLE if facts.on_gpu else by_size(facts.num_points, CONFUSABLE_ON_CPU),
         costs=by_size(facts.num_points, COSTS) if best else (1.0,),
         most_pairs_of_choice=PAIRS_ON_GPU if facts.on_gpu else PAIRS_ON_CPU,
     )
