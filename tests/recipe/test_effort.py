@@ -40,13 +40,16 @@ def test_a_fast_run(num_points: int) -> None:
 
 @pytest.mark.parametrize("num_points", SIZES)
 def test_the_most_on_a_cpu_is_what_a_gpu_does(num_points: int) -> None:
-    """But for pools, which are smaller where classes are very many, and for batches, which need not be large."""
+    """But for pools, which are smaller where classes are very many, for batches, which need not be large, and for the
+    lists that classifiers learn from, which are longer where points are few."""
     for num_classes, pool in ((20_000, 2_500), (10**6, 8_192)):
         facts = {"num_points": num_points, "num_classes": num_classes}
         most, on_gpu = plan_of("most", **facts), plan_of("default", **facts, on_gpu=True)
         assert most.model.pool == pool
         own = replace(most.model, pool=on_gpu.model.pool, batch_size=on_gpu.model.batch_size)
-        assert replace(most, model=own, index=False) == on_gpu
+        judges = replace(most.judges, confusable=on_gpu.judges.confusable)
+        assert most.judges.confusable == (150 if num_points <= 60_000 else on_gpu.judges.confusable)
+        assert replace(most, model=own, judges=judges, index=False) == on_gpu
 
 
 def test_the_most_on_a_gpu_is_more_models() -> None:

@@ -347,16 +347,16 @@ class Fit:
         num_classes = len(self._classes)
         metrics, depth = RankingMetrics(num_classes, ks=cutoffs(num_classes)), min(DEPTH, num_classes)
         scores, hits = [], []
-        answered = (
-            ((predictor.answer_with_lists(queries, depth)[0], labels) for queries, labels in encoded)
-            if encoded
-            else ((predictor.answer(batch.queries, depth), batch.labels) for batch in held_out.batches())
-        )
-        for answers, labels in answered:
+        for number, batch in enumerate(held_out.batches()):
             self._around.check("while fitting the probabilities")
-            metrics.update(answers.ids_Nk, labels)
+            answers = (
+                predictor.answer_with_lists(encoded[number][0], depth)[0]
+                if encoded
+                else predictor.answer(batch.queries, depth)
+            )
+            metrics.update(answers.ids_Nk, batch.labels)
             scores.append(answers.scores_Nk)
-            hits.append(find_hits(answers.ids_Nk, labels, depth=depth, num_classes=num_classes).mask(depth))
+            hits.append(find_hits(answers.ids_Nk, batch.labels, depth=depth, num_classes=num_classes).mask(depth))
         return precisions(metrics), Calibration.fit(np.concatenate(scores), np.concatenate(hits))
 
     def _record(self, choice: Choice) -> Record:
