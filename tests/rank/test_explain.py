@@ -351,6 +351,14 @@ def test_classes_that_are_asked_for_need_not_be_listed(calibration: Calibration 
     )
 
 
+def test_rare_classes_are_listed_as_they_are_found() -> None:
+    """More classes are candidates where rare ones are favoured."""
+    model, query = predictor_of(calibration=CALIBRATION), row("one encoder", 0, 2)
+    keys = list(model.classes.keys)
+    assert not all(one.listed for one in explain_query(model, query, 2, classes=keys))
+    assert all(one.listed for one in explain_query(model, query, 2, classes=keys, tail=0.5))
+
+
 def lists_of(model: Predictor, query: SparseRows, k: int) -> dict[str, tuple[str, ...]]:
     """The classes on the list of a query, and who suggested those that the dense model did not list, by a loop."""
     encoded = Encoded.of(model.dense, query)

@@ -53,6 +53,8 @@ class Service:
             text=True,
         )
         self.lines: list[str] = []
+        self._may_read = threading.Event()
+        self._may_read.set()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -74,6 +76,7 @@ class Service:
 
     def finish(self) -> None:
         """Waits for its end, and for the last line."""
+        self.go_on_reading()
         self.process.wait(_SECONDS)
         self._reader.join()
         assert self.process.stderr is not None
@@ -83,6 +86,14 @@ class Service:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line)
+            self._may_read.wait()
+
+    def pause_reading(self) -> None:
+        """Leaves the log in its pipe."""
+        self._may_read.clear()
+
+    def go_on_reading(self) -> None:
+        self._may_read.set()
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Lines of the log with this event."""

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import owlmine
+from owlmine.errors import OwlmineError
 from owlmine.folder.model_folder import read_facts
 from owlmine.serve import batching
 from owlmine.serve.batching import Answer, Batcher, Rule
@@ -21,7 +22,7 @@ from owlmine.serve.errors import ServiceError
 from owlmine.serve.explaining import Explainer
 from owlmine.serve.figures import Figures
 from owlmine.serve.guard import Door
-from owlmine.serve.models import Loaded, ServedModels
+from owlmine.serve.models import Loaded, ServedModels, _without_paths
 from owlmine.serve.options import ServeOptions
 from owlmine.serve.state import State
 
@@ -154,17 +155,54 @@ def test_reasons_have_a_short_queue() -> None:
     explainer, blocked = Explainer(60), threading.Event()
 
     async def crowd() -> None:
-        tasks = [asyncio.create_task(explainer._run(blocked.wait)) for _ in range(8)]
+        tasks = [asyncio.create_task(explainer._run(blocked.wait, 60)) for _ in range(8)]
         await asyncio.sleep(0.1)
         with pytest.raises(ServiceError) as refused:
-            await explainer._run(blocked.wait)
+            await explainer._run(blocked.wait, 60)
         assert refused.value.status == HTTPStatus.TOO_MANY_REQUESTS
         blocked.set()
         assert await asyncio.gather(*tasks) == [True] * 8
-        assert await explainer._run(lambda: 5) == 5
+        assert await explainer._run(lambda: 5, 60) == 5
 
     asyncio.run(crowd())
     explainer.stop()
+
+
+def test_reasons_that_come_too_late_count_until_they_end() -> None:
+    """Or a client that asks again and again would fill the queue with work that nobody waits for."""
+    explainer, blocked = Explainer(60), threading.Event()
+
+    async def impatient() -> None:
+        for _ in range(8):
+            with pytest.raises(ServiceError) as refused:
+                await explainer._run(blocked.wait, 0.05)
+            assert refused.value.status == HTTPStatus.SERVICE_UNAVAILABLE
+            assert "Retry-After" not in refused.value.headers
+            # Work that has not begun is dropped, so only the first one is left.
+            await settled(1)
+        blocked.set()
+        await settled(0)
+
+    async def settled(num_waiting: int) -> None:
+        for _ in range(500):
+            if explainer._waiting == num_waiting:
+                return
+            await asyncio.sleep(0.01)
+        blocked.set()
+        raise AssertionError(explainer._waiting)
+
+    asyncio.run(impatient())
+    explainer.stop()
+
+
+def test_a_refused_folder_is_named_without_its_path() -> None:
+    """Whatever it is called."""
+    here = Path.cwd()
+    for path in (Path("m"), Path("model"), here / "m"):
+        error = OwlmineError(f"{path}/weights.safetensors: no such model in memory")
+        assert _without_paths(error, path) == "weights.safetensors: no such model in memory"
+        assert _without_paths(OwlmineError(f"{path}: is empty"), path) == "the folder: is empty"
+        assert _without_paths(OwlmineError(f"cannot read {here / path}"), path) == "cannot read the folder"
 
 
 def test_allowed_and_forbidden_classes_do_not_mix(watched: Watched, loaded: Loaded) -> None:
@@ -196,20 +234,29 @@ def test_the_door_is_shut_while_the_service_drains(watched: Watched) -> None:
     async def receive() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}
 
+    sent: list[Any] = []
+
     async def send(message: Any) -> None:
-        raise AssertionError
+        sent.append(message)
 
     async def knock() -> None:
         state = State()
         door = Door(app, watched.batcher, ServeOptions(), (), state)
-        scope = {"type": "http", "path": "/v1/models", "method": "GET", "headers": []}
+        headers: list[tuple[bytes, bytes]] = []
+        scope = {
+            "type": "http",
+            "path": "/v1/models",
+            "method": "GET",
+            "headers": headers,
+            "state": {"request_id": "1"},
+        }
         await door(scope, receive, send)
+        assert not sent
         state.draining = True
-        with pytest.raises(ServiceError) as refused:
-            await door(scope, receive, send)
-        assert refused.value.status == HTTPStatus.SERVICE_UNAVAILABLE
+        await door(scope, receive, send)
+        assert sent[0]["status"] == HTTPStatus.SERVICE_UNAVAILABLE
         # Or the client would ask again on a connection that is about to be closed.
-        assert refused.value.headers["Connection"] == "close"
+        assert (b"connection", b"close") in sent[0]["headers"]
 
     asyncio.run(knock())
     assert passed == ["/v1/models"]

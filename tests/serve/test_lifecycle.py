@@ -200,6 +200,17 @@ def test_requests_that_wait_too_long_and_clients_that_never_finish() -> None:
         connection.close()
 
 
+def test_a_log_that_nobody_reads() -> None:
+    """Requests are answered, lines are dropped, and the end does not wait for a reader."""
+    with Service(f"text={calibrated_model()}") as service:
+        service.pause_reading()
+        for _ in range(300):  # more than a pipe holds
+            assert service.ask("GET", f"/{'x' * 500}").status == 404
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(30) == 0
+        service.go_on_reading()
+
+
 def test_killed_and_started_again() -> None:
     """On the same port, which the dead process leaves free."""
     with Service(f"text={calibrated_model()}") as service:

@@ -330,7 +330,7 @@ def test_many_queries_as_a_table_and_a_file(open_page: Open) -> None:
     assert sum(sizes) == 100
     assert len(sizes) > 1
     assert page.locator("#table tbody tr").count() == 100
-    assert "nothing in it is known" in page.locator("#table tbody tr").nth(2).text_content()
+    assert "the model knows none of its features" in page.locator("#table tbody tr").nth(2).text_content()
     assert "⟨U+202E⟩" in page.locator("#table tbody tr").nth(3).text_content()
     rows = rows_of_file(page)
     assert [row["name"] for row in rows[:2]] == ["<script>alert(1)</script>", "\u202eelbisrever\u202c castle"]
@@ -582,6 +582,62 @@ def test_a_service_that_asks_for_a_key(open_page: Open, words_model: Path) -> No
         page.reload()
         page.get_by_role("heading", name="A card").wait_for()
         assert KEY not in page.url
+
+
+def test_keys_are_letters_digits_and_signs(open_page: Open, words_model: Path) -> None:
+    """No others can be sent, so no others are taken."""
+    with Service(f"words={words_model}", keys=KEY) as service:
+        page = open_page("#/words/about", at=address_of(service))
+        field = page.get_by_label("Key", exact=True)
+        field.fill(f"{KEY}\u200b")
+        page.get_by_role("button", name="Continue").click()
+        assert field.is_visible()
+        field.fill(f" {KEY} ")
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_role("heading", name="A card").wait_for()
+
+
+def test_a_browser_that_keeps_nothing(open_page: Open) -> None:
+    page = open_page()
+    for kind in ("localStorage", "sessionStorage"):
+        page.add_init_script(f"Object.defineProperty(window, '{kind}', {{ get() {{ throw new Error('denied') }} }})")
+    page.goto(page.url.split("#")[0] + f"#/words/search?text={QUERY}")
+    page.reload()
+    wait_for_answers(page)
+    before = page.evaluate("document.documentElement.dataset.theme")
+    page.locator("#theme").click()
+    assert page.evaluate("document.documentElement.dataset.theme") != before
+
+
+def test_the_focus_stays_where_controls_change(open_page: Open) -> None:
+    def focused() -> str:
+        return str(page.evaluate("document.activeElement.closest('[id]').id"))
+
+    page = open_page("#/sparse/search")
+    page.locator("#query-file-input").focus()
+    choose_file(page, "query-file", "one.svm", FILES["one.svm"])
+    page.get_by_role("button", name="Remove file").wait_for()
+    assert focused() == "query-file"
+    page.get_by_role("button", name="Remove file").press("Enter")
+    page.locator("#query-file-input").wait_for(state="attached")
+    assert focused() == "query-file-input"
+    # Reasons that cannot be had can be closed.
+    page = open_page(f"#/words/search?text={QUERY}&class=c-river")
+    page.route("**/class?*", lambda route: route.fulfill(status=404, body="{}"))
+    page.reload()
+    page.locator("#reasons").get_by_role("alert").wait_for()
+    page.locator("#reasons").get_by_role("button", name="Close reasons").click()
+    page.locator("#reasons").get_by_role("alert").wait_for(state="detached")
+
+
+def test_an_answer_that_took_too_long_is_not_asked_for_again(open_page: Open) -> None:
+    """The service says no time to try again."""
+    page = open_page()
+    body = json.dumps({"error": {"status": 503, "message": "no answer within 30 seconds", "request_id": "1"}})
+    page.route("**/predict", lambda route: route.fulfill(status=503, body=body))
+    page.locator("#query").fill("river")
+    page.get_by_text("no answer within 30 seconds").wait_for()
+    assert page.locator("#trouble").is_hidden()
 
 
 def test_a_model_that_is_still_being_loaded(open_page: Open) -> None:

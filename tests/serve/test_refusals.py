@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 import typer
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from owlmine.cli.serve import serve_command
 from owlmine.errors import OwlmineError
+from owlmine.serve.schemas import PredictRequest
 
 from ..small_models import calibrated_model, text_model
 from .running import Service, wait
@@ -183,6 +185,22 @@ def narrow() -> Iterator[Service]:
         yield running
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"queries": [0] * 1000},
+        {"queries": [[[]] * 1000]},
+        {"queries": [{"indices": [""] * 1000, "values": [""] * 1000}]},
+        {"queries": ["a"], "allowed": [0] * 1000},
+    ],
+)
+def test_a_list_is_refused_for_its_first_wrong_item(body: Any) -> None:
+    """A description of each of a million wrong items would take a gigabyte."""
+    with pytest.raises(ValidationError) as caught:
+        PredictRequest.model_validate(body)
+    assert caught.value.error_count() <= 2
+
+
 def test_large_bodies(narrow: Service) -> None:
     service = narrow
     inside = {"queries": ["a" * 5_000]}
@@ -241,6 +259,32 @@ def test_slow_clients_are_cut_off(narrow: Service) -> None:
         assert read_all(connection).startswith(b"HTTP/1.1 200 ")
 
 
+def test_clients_that_stop_reading_are_cut_off_and_slow_ones_are_not(narrow: Service) -> None:
+    """Also those whose unread rest is small, and was written before the connection was closed."""
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    whole = len(narrow.ask("GET", "/openapi.json").body)
+    stopped, slow = connection_with_small_window(narrow), narrow.connect()
+    for connection in (stopped, slow):
+        connection.sendall(request * 400)
+    received, began = 0, time.monotonic()
+    while received < 400 * whole and (part := slow.recv(1 << 16)):
+        received += len(part)
+        time.sleep(0.05)
+    assert received >= 400 * whole
+    assert time.monotonic() - began > 3  # three times as long as one may stop
+    assert len(read_all(stopped)) < 400 * whole
+    for connection in (stopped, slow):
+        connection.close()
+
+
+def connection_with_small_window(service: Service) -> socket.socket:
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(60)
+    connection.connect(("127.0.0.1", service.port))
+    return connection
+
+
 def drip(connection: socket.socket) -> None:
     try:
         for letter in f"GET /health HTTP/1.1\r\nX-Long: {'a' * 1000}":
@@ -297,10 +341,17 @@ def test_a_full_queue() -> None:
 )
 def test_without_a_key(keyed: Service, given: str | None) -> None:
     headers = {} if given is None else {"Authorization": given}
-    for method, path in (("GET", "/v1/models"), ("POST", PREDICT), ("GET", "/v1/projects/text")):
+    # The description has examples of the models.
+    paths = (("GET", "/v1/models"), ("POST", PREDICT), ("GET", "/v1/projects/text"), ("GET", "/openapi.json"))
+    for method, path in paths:
         response = keyed.ask(method, path, {"queries": ["a"]} if method == "POST" else None, headers=headers)
         assert response.status == 401
         assert response.headers["www-authenticate"] == "Bearer"
+    # Who sends much reads the refusal nevertheless, and so does a page of another origin.
+    large = {"queries": ["a" * 1_000_000]}
+    response = keyed.ask("POST", PREDICT, large, headers={**headers, "Origin": "https://example.org"})
+    assert response.status == 401
+    assert response.headers["access-control-allow-origin"] == "https://example.org"
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +366,8 @@ def test_with_a_key(keyed: Service) -> None:
     for key in (KEY, OTHER_KEY):
         headers = {"Authorization": f"Bearer {key}"}
         assert keyed.ask("POST", PREDICT, {"queries": ["river"]}, headers=headers).status == 200
-    for path in ("/health", "/ready", "/metrics", "/", "/openapi.json"):
+    assert keyed.ask("GET", "/openapi.json", headers=headers).status == 200
+    for path in ("/health", "/ready", "/metrics", "/"):
         assert keyed.ask("GET", path).status == 200
     assert KEY not in "".join(keyed.lines)
     assert "exposed" not in "".join(keyed.lines)

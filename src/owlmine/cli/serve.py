@@ -24,11 +24,11 @@ def serve_command(
 ) -> None:
     """Serve models over HTTP, with a page for people.
 
-    The queries of many clients are answered in batches. SIGTERM ends the service after it has answered the requests
-    that it has accepted. A model whose folder is replaced is reloaded.
+    The queries of many clients are answered in batches. After SIGTERM, the service answers the requests it has
+    accepted, then exits. When the folder of a model is replaced, the service loads the new model.
 
-    OWLMINE_API_KEYS holds keys, separated by commas; without it, anyone who reaches the address may ask. Needs FastAPI
-    and uvicorn: pip install '.[serve]'.
+    OWLMINE_API_KEYS holds API keys, separated by commas; without it, anyone who can reach the address can use the
+    service. Needs FastAPI and uvicorn: pip install '.[serve]'.
     """
     keys = keys_from_environment()
     # The models enable it when they are loaded: imports leave no garbage, and looking for it takes time.

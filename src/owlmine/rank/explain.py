@@ -230,7 +230,7 @@ def explain(
     else:
         chosen = Filter.allowing(classes, len(predictor.classes))
         answer, candidates = predictor.answer_with_lists(encoded, chosen.most, only=chosen, tail=tail)
-        lists = predictor.answer_with_lists(encoded, k, only=only)[1]
+        lists = predictor.answer_with_lists(encoded, k, only=only, tail=tail)[1]
     places_S = np.flatnonzero(answer.ids_Nk[0] >= 0)
     if not len(places_S):
         return []

@@ -36,7 +36,7 @@ def annif_routes(models: ServedModels, batcher: Batcher, options: ServeOptions) 
         name: str,
         text: Annotated[str, Form()],
         limit: Annotated[int, Form(ge=1)] = _DEFAULT_LIMIT,
-        threshold: Annotated[float, Form(ge=0, le=1)] = 0.0,
+        threshold: Annotated[float, Form(ge=0, le=1, allow_inf_nan=False)] = 0.0,
     ) -> Response:
         """The best classes of a text, as Annif suggests subjects."""
         loaded = models.get(name)

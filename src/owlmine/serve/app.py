@@ -20,9 +20,9 @@ from owlmine.serve.describing import describe_class, describe_model, list_models
 from owlmine.serve.errors import ServiceError, as_json, error_body, unavailable
 from owlmine.serve.explaining import Explainer
 from owlmine.serve.figures import CONTENT_TYPE, Figures
-from owlmine.serve.guard import PREDICT
+from owlmine.serve.guard import DESCRIPTION, FAILED, LONGEST_PATH, PREDICT
 from owlmine.serve.models import ServedModels
-from owlmine.serve.openapi import ERRORS, openapi
+from owlmine.serve.openapi import ERRORS, Description
 from owlmine.serve.options import ServeOptions
 from owlmine.serve.predicting import predict
 from owlmine.serve.schemas import PredictRequest
@@ -38,33 +38,29 @@ class _Picture(Response):
     media_type = "image/*"
 
 
-class _Service(FastAPI):
-    """With a description that names the models."""
-
-    def __init__(self, models: ServedModels) -> None:
-        super().__init__(
-            title="owlmine",
-            version=__version__,
-            description="Retrieves the most relevant of very many classes.",
-            docs_url=None,
-            redoc_url=None,
-            responses={**ERRORS},
-        )
-        self._models = models
-
-    def openapi(self) -> dict[str, Any]:
-        return openapi(self, self._models)
-
-
 def make_app(
     models: ServedModels, batcher: Batcher, explainer: Explainer, figures: Figures, options: ServeOptions
 ) -> FastAPI:
-    app = _Service(models)
+    app = FastAPI(
+        title="owlmine",
+        version=__version__,
+        description="Retrieves the most relevant of very many classes.",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        responses={**ERRORS},
+    )
     _add_errors(app)
     _add_health(app, models, figures)
     _add_models(app, models, batcher, explainer, options)
     app.include_router(annif_routes(models, batcher, options))
     _add_page(app)
+    description = Description(app, models)
+
+    @app.get(DESCRIPTION, include_in_schema=False)
+    async def described() -> Response:
+        return Response(await run_in_threadpool(description.json), media_type="application/json")
+
     return app
 
 
@@ -84,7 +80,7 @@ def _add_models(
     @app.post("/v1/models/{name}" + PREDICT, response_model=Predictions)
     async def predictions(name: str, body: PredictRequest, request: Request) -> Response:
         """The best classes for queries."""
-        request.state.log.update(model=name, queries=len(body.queries))
+        request.state.log.update(model=name[:LONGEST_PATH], queries=len(body.queries))
         return _json(await predict(models.get(name), body, batcher, explainer, options))
 
     @app.get("/v1/models/{name}/class", response_model=ClassDetail)
@@ -138,6 +134,11 @@ def _add_errors(app: FastAPI) -> None:
     async def service_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ServiceError)
         return _error(request, error.status, error.message, error.headers)
+
+    @app.exception_handler(Exception)
+    async def failure(request: Request, error: Exception) -> Response:
+        """``Front`` sees the exception as well, and logs it."""
+        return _error(request, HTTPStatus.INTERNAL_SERVER_ERROR, FAILED, {})
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: Exception) -> Response:

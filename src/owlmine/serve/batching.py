@@ -23,7 +23,7 @@ import torch
 from owlmine.data.rows import Int64, SparseRows, concatenate
 from owlmine.index import Filter
 from owlmine.rank.queries import knows
-from owlmine.serve.errors import overloaded, unavailable
+from owlmine.serve.errors import late, overloaded, unavailable
 from owlmine.serve.figures import Figures
 from owlmine.serve.models import Loaded
 
@@ -139,7 +139,7 @@ class Batcher:
             async with asyncio.timeout(timeout):
                 return await job.answered
         except TimeoutError:
-            raise unavailable(f"no answer within {timeout:g} seconds") from None
+            raise late(f"no answer within {timeout:g} seconds") from None
 
     def _put(self, job: Job) -> None:
         with self._changed:
@@ -159,7 +159,6 @@ class Batcher:
             for job in jobs:
                 self._figures.queue_seconds.observe(now - job.queued_at)
             self._figures.batch_size.observe(sum(job.num_queries for job in jobs))
-            self._figures.queue_size.set(self._num_queries)
             _deliver(jobs, _outcomes(jobs))
             self._figures.batch_seconds.observe(time.perf_counter() - now)
             del jobs  # or the model would live until the next batch
@@ -207,6 +206,7 @@ class Batcher:
                 others.append(job)
         self._jobs = others
         self._num_queries = sum(job.num_queries for job in others)
+        self._figures.queue_size.set(self._num_queries)
         return taken
 
 

@@ -26,6 +26,11 @@ def unavailable(message: str) -> ServiceError:
     return ServiceError(HTTPStatus.SERVICE_UNAVAILABLE, message, headers={"Retry-After": "1"})
 
 
+def late(message: str) -> ServiceError:
+    """The answer took too long. Without a time to try again: it would take as long."""
+    return ServiceError(HTTPStatus.SERVICE_UNAVAILABLE, message)
+
+
 def error_body(status: int, message: str, request_id: str) -> bytes:
     return as_json({"error": {"status": status, "message": message, "request_id": request_id}})
 

@@ -6,8 +6,10 @@ Its queue is short. A request beyond it is refused, so that predictions never wa
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -18,7 +20,7 @@ from owlmine.errors import OwlmineError
 from owlmine.index import Filter
 from owlmine.rank.explain import explain
 from owlmine.serve.batching import Answer, Queries, Rule
-from owlmine.serve.errors import ServiceError, overloaded, unavailable
+from owlmine.serve.errors import ServiceError, late, overloaded
 from owlmine.serve.models import Loaded
 
 MOST_QUERIES = 16
@@ -44,43 +46,63 @@ class Explainer:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def reasons(
-        self, loaded: Loaded, queries: Queries, answers: list[Answer], rules: tuple[Rule, ...], k: int
+        self,
+        loaded: Loaded,
+        queries: Queries,
+        answers: list[Answer],
+        rules: tuple[Rule, ...],
+        k: int,
+        *,
+        tail: float,
+        timeout: float,
     ) -> list[list[dict[str, Any]]]:
         """For each class of each answer."""
+        ends = time.monotonic() + timeout
 
         def work() -> list[list[dict[str, Any]]]:
-            return [
-                _reasons(loaded, queries[row : row + 1], answer, _filter(rules, row, loaded.num_classes), k)
-                for row, answer in enumerate(answers)
-            ]
+            found = []
+            for row, answer in enumerate(answers):
+                if time.monotonic() > ends:  # nobody waits any more
+                    break
+                only = _filter(rules, row, loaded.num_classes)
+                found.append(_reasons(loaded, queries[row : row + 1], answer, only, k, tail))
+            return found
 
-        return await self._run(work)
+        return await self._run(work, timeout)
 
     async def similar(self, loaded: Loaded, key: str) -> list[dict[str, Any]]:
         """The classes most similar to one."""
-        return await self._run(lambda: [one.to_dict() for one in loaded.model.similar_classes(key, _SIMILAR)])
+        similar = loaded.model.similar_classes
+        return await self._run(lambda: [one.to_dict() for one in similar(key, _SIMILAR)], self._timeout)
 
-    async def _run(self, work: Callable[[], Result]) -> Result:
+    async def _run(self, work: Callable[[], Result], timeout: float) -> Result:
         if self._waiting >= _MOST_WAITING:
             raise overloaded("too many requests wait for reasons; try again soon")
         self._waiting += 1
-        job = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        loop = asyncio.get_running_loop()
+        job = self._pool.submit(work)
         # Counted until it has ended, even if nobody waits for it any more.
-        job.add_done_callback(self._ended)
+        job.add_done_callback(lambda _: _call(loop, self._ended))
         try:
-            async with asyncio.timeout(self._timeout):
-                return await asyncio.shield(job)
+            async with asyncio.timeout(timeout):
+                return await asyncio.wrap_future(job)
         except TimeoutError:
-            job.cancel()
-            raise unavailable(f"no reasons within {self._timeout:g} seconds") from None
+            raise late("no reasons in time") from None
         except OwlmineError as error:
             raise ServiceError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
 
-    def _ended(self, job: asyncio.Future[Any]) -> None:
+    def _ended(self) -> None:
         self._waiting -= 1
 
 
-def _reasons(loaded: Loaded, query: Any, answer: Answer, only: Filter | None, k: int) -> list[dict[str, Any]]:
+def _call(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(work)
+
+
+def _reasons(
+    loaded: Loaded, query: Any, answer: Answer, only: Filter | None, k: int, tail: float
+) -> list[dict[str, Any]]:
     """In the order of the answer."""
     if not answer.classes:
         return []
@@ -92,6 +114,7 @@ def _reasons(loaded: Loaded, query: Any, answer: Answer, only: Filter | None, k:
         text=query[0] if isinstance(query, list) and isinstance(query[0], str) else None,
         classes=np.array(ids, np.int64),
         only=only,
+        tail=tail,
         most_words=MOST_WORDS,
     )
     by_key = {reasons.key: reasons.to_dict() for reasons in found}

@@ -27,9 +27,11 @@ from owlmine.serve.options import ServeOptions
 from owlmine.serve.state import State
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_LONGEST_PATH = 200
+LONGEST_PATH = 200
 PREDICT = "/predict"
 """How the paths of predictions end."""
+DESCRIPTION = "/openapi.json"
+FAILED = "the service failed; its log has the reason"
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
     " font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -89,9 +91,7 @@ class Front:
         except Exception:
             log("failed", level=logging.ERROR, trace=True, request_id=request_id)
             if not status:
-                await send_error(
-                    ServiceError(500, "the service failed; its log has the reason"), scope, send_with_headers
-                )
+                await send_error(ServiceError(500, FAILED), scope, send_with_headers)
         finally:
             seconds = time.perf_counter() - began
             self._figures.requests.labels(str(status or 499)).inc()
@@ -100,7 +100,7 @@ class Front:
                 "request",
                 request_id=request_id,
                 method=scope["method"],
-                path=scope["path"][:_LONGEST_PATH],
+                path=scope["path"][:LONGEST_PATH],
                 status=status or 499,
                 ms=round(1000 * seconds, 3),
                 client=(scope.get("client") or ("unknown",))[0],
@@ -122,17 +122,15 @@ class Door:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        if self._state.draining and scope["path"] != "/health":
-            error = unavailable("the service is shutting down")
-            error.headers["Connection"] = "close"
-            raise error
-        if self._keys and scope["path"].startswith("/v1") and not self._has_key(headers):
-            raise ServiceError(
-                HTTPStatus.UNAUTHORIZED,
-                "wanted an API key: Authorization: Bearer KEY",
-                headers={"WWW-Authenticate": "Bearer", "Connection": "close"},
-            )
-        body = await self._body(headers, receive)
+        refusal = self._refusal(scope["path"], headers)
+        try:
+            # Of a refused request too: a client that is still sending would not read why.
+            body = await self._body(headers, receive)
+        except ServiceError as error:
+            refusal = refusal or error
+        if refusal is not None:
+            await send_error(refusal, scope, send)
+            return
         sent = False
 
         async def replay() -> Message:
@@ -147,6 +145,20 @@ class Door:
                 await self._app(scope, replay, send)
         else:
             await self._app(scope, replay, send)
+
+    def _refusal(self, path: str, headers: Mapping[str, str]) -> ServiceError | None:
+        if self._state.draining and path != "/health":
+            error = unavailable("the service is shutting down")
+            error.headers["Connection"] = "close"
+            return error
+        # The description has examples of the models.
+        if self._keys and (path.startswith("/v1") or path == DESCRIPTION) and not self._has_key(headers):
+            return ServiceError(
+                HTTPStatus.UNAUTHORIZED,
+                "wanted an API key: Authorization: Bearer KEY",
+                headers={"WWW-Authenticate": "Bearer", "Connection": "close"},
+            )
+        return None
 
     def _has_key(self, headers: Mapping[str, str]) -> bool:
         scheme, _, key = headers.get("authorization", "").partition(" ")

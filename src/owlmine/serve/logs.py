@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import UnsupportedOperation
 from typing import Any, TextIO
 
 LOGGER = logging.getLogger("owlmine.serve")
 _WRITE_SECONDS = 0.1
+# While nobody reads the log, so many lines are kept; and the end does not wait for a reader for long.
+_MOST_LINES, _LAST_SECONDS = 10_000, 2.0
 _UVICORN = logging.getLogger("uvicorn.error")
 
 
@@ -39,23 +43,28 @@ def log(event: str, *, level: int = logging.INFO, trace: bool = False, **fields:
 
 
 class Buffered(logging.Handler):
-    """Writes lines a few times per second, many at once: a write for each would let go of the interpreter's lock."""
+    """Writes lines a few times per second, many at once: a write for each would let go of the interpreter's lock.
+
+    If nobody reads them, the oldest are dropped, and their number is written down.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._lines: deque[str] = deque()
+        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
+        self._num_dropped = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        self._num_dropped += len(self._lines) == _MOST_LINES
         self._lines.append(self.format(record) + "\n")
 
     def close(self) -> None:
         """Writes the last lines."""
         self._stopping.set()
-        self._thread.join()
+        self._thread.join(_LAST_SECONDS)
         super().close()
 
     def _run(self) -> None:
@@ -64,10 +73,35 @@ class Buffered(logging.Handler):
         self._write()
 
     def _write(self) -> None:
+        num_dropped, self._num_dropped = self._num_dropped, 0
         lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        if num_dropped:
+            record = LOGGER.makeRecord(
+                LOGGER.name,
+                logging.WARNING,
+                "",
+                0,
+                "log lines dropped",
+                (),
+                None,
+                extra={"fields": {"lines": num_dropped}},
+            )
+            lines.insert(0, self.format(record) + "\n")
         with suppress(OSError, ValueError):  # nobody reads the log any more
-            self._stream.write("".join(lines))
-            self._stream.flush()
+            _write_all(self._stream, "".join(lines))
+
+
+def _write_all(stream: TextIO, text: str) -> None:
+    """Past the stream's own buffer, where it has a file: at the end, Python would wait for the lock of that buffer."""
+    try:
+        handle = stream.fileno()
+    except UnsupportedOperation:
+        stream.write(text)
+        stream.flush()
+        return
+    rest = text.encode("ascii")
+    while rest:
+        rest = rest[os.write(handle, rest) :]
 
 
 @contextmanager

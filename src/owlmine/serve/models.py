@@ -233,7 +233,13 @@ def _is_picture(file: Path) -> bool:
 def _without_paths(error: Exception, path: Path) -> str:
     if not isinstance(error, OwlmineError):
         return "the folder cannot be read"
-    return str(error).replace(f"{path}/", "").replace(str(path), "the folder")
+    message, whole = str(error), str(path.absolute())
+    # A short relative name may be part of any word, so it counts at the beginning only.
+    for start, instead in ((f"{path}/", ""), (f"{path}:", "the folder:")):
+        if message.startswith(start):
+            message = instead + message.removeprefix(start)
+            break
+    return message.replace(f"{whole}/", "").replace(whole, "the folder")
 
 
 def named_folders(models: list[str]) -> dict[str, Path]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from owlmine.serve.answers import Error
+from owlmine.serve.errors import as_json
 from owlmine.serve.models import Loaded, ServedModels
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -17,10 +19,27 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def openapi(app: FastAPI, models: ServedModels) -> dict[str, Any]:
-    """The description, with an example for each model: those of one name belong together."""
+class Description:
+    """The description as JSON, made again when it has changed. Threads may share it."""
+
+    def __init__(self, app: FastAPI, models: ServedModels) -> None:
+        self._app, self._models = app, models
+        self._making = Lock()
+        self._made_for: list[Any] | None = None
+        self._json = b""
+
+    def json(self) -> bytes:
+        loaded = [served.loaded for served in self._models if served.loaded is not None]
+        wanted_for = [(one.name, one.version, list(one.pictures())) for one in loaded]
+        with self._making:
+            if wanted_for != self._made_for:
+                self._json, self._made_for = as_json(_described(self._app, loaded)), wanted_for
+            return self._json
+
+
+def _described(app: FastAPI, loaded: list[Loaded]) -> dict[str, Any]:
+    """With an example for each model: those of one name belong together."""
     described = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    loaded = [served.loaded for served in models if served.loaded is not None]
     for path, operations in described["paths"].items():
         for operation in operations.values():
             # Errors are JSON whatever the answer is.

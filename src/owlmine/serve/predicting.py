@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from http import HTTPStatus
 from typing import Any
 
@@ -28,6 +29,7 @@ async def predict(
     loaded: Loaded, request: PredictRequest, batcher: Batcher, explainer: Explainer, options: ServeOptions
 ) -> dict[str, Any]:
     """The response. Raises ServiceError for a request that cannot be answered."""
+    began = time.monotonic()
     _check_limits(request, options)
     least = _least_probability(loaded, request)
     if request.tail and loaded.model.record.calibration is None:
@@ -54,7 +56,8 @@ async def predict(
         for query, answer in zip(request.queries, answers, strict=True)
     ]
     if request.reasons:
-        reasons = await explainer.reasons(loaded, queries, answers, rules, request.k)
+        left = max(began + options.answer_timeout - time.monotonic(), 0)
+        reasons = await explainer.reasons(loaded, queries, answers, rules, request.k, tail=request.tail, timeout=left)
         for prediction, own in zip(predictions, reasons, strict=True):
             for shown, why in zip(prediction["classes"], own, strict=True):
                 shown["reasons"] = why

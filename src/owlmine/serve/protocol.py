@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -17,9 +18,13 @@ class _OneWrite:
     """A transport that sends what is written in one turn of the event loop, head and body of an answer, by one call of
     the system: each call lets go of the interpreter's lock, and getting it back takes longer than the call."""
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, unsent: Callable[[], None]
+    ) -> None:
+        """unsent: called when the system has not taken all that was written."""
+        self._transport, self._loop, self._unsent = transport, loop, unsent
         self._parts: list[bytes] = []
+        self._num_written = 0
 
     def write(self, data: bytes) -> None:
         if not self._parts:
@@ -32,8 +37,20 @@ class _OneWrite:
 
     def _flush(self) -> None:
         if self._parts:
-            self._transport.write(b"".join(self._parts))
+            data = b"".join(self._parts)
             self._parts.clear()
+            self._num_written += len(data)
+            self._transport.write(data)
+            if self.num_unsent:
+                self._unsent()
+
+    @property
+    def num_unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def num_sent(self) -> int:
+        return self._num_written - self.num_unsent
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -41,16 +58,18 @@ class _OneWrite:
 
 class GuardedProtocol(H11Protocol):
     """Limits the number of connections, the time in which the head of a request must arrive, and the time for which a
-    client may stop reading its answer."""
+    client may stop reading its answer. One that reads slowly is waited for."""
 
     max_connections: int
     head_seconds: float
 
     _timer: asyncio.TimerHandle | None = None
-    _stalled: asyncio.TimerHandle | None = None
+    _sending: asyncio.TimerHandle | None = None
+    _writer: _OneWrite
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast("asyncio.Transport", _OneWrite(transport, self.loop)))
+        self._writer = _OneWrite(transport, self.loop, self._watch_sending)
+        super().connection_made(cast("asyncio.Transport", self._writer))
         if len(self.connections) > self.max_connections:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many open connections")
         else:
@@ -63,19 +82,10 @@ class GuardedProtocol(H11Protocol):
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._timer, self._stalled):
+        for timer in (self._timer, self._sending):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stalled = self.loop.call_later(self.head_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-        super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(HTTPStatus.BAD_REQUEST, "invalid HTTP")
@@ -93,6 +103,20 @@ class GuardedProtocol(H11Protocol):
         if not self.transport.is_closing():
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request did not arrive in time")
 
+    def _watch_sending(self) -> None:
+        """Until all is sent, also where the connection has been closed on our side."""
+        if self._sending is None:
+            self._sending = self.loop.call_later(self.head_seconds, self._look_at_sending, self._writer.num_sent)
+
+    def _look_at_sending(self, before: int) -> None:
+        self._sending = None
+        if not self._writer.num_unsent:
+            return
+        if self._writer.num_sent == before:
+            self.transport.abort()
+        else:
+            self._watch_sending()
+
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Answers before any request was read, and closes the connection."""
         body = error_body(status, message, "none")
@@ -100,7 +124,7 @@ class GuardedProtocol(H11Protocol):
             "Content-Type": "application/json",
             "Content-Length": len(body),
             "Connection": "close",
-            "Retry-After": 1,
+            **({"Retry-After": 1} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}),
             **SECURITY_HEADERS,
         }
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -10,8 +10,10 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 Key = Annotated[str, Field(min_length=1, description="The key of a class, or its name if no other class has it.")]
-Keys = Annotated[list[Key], Field(min_length=1)]
+# Lists end at their first wrong item: a million of them, in one body, would be described one by one.
+Keys = Annotated[list[Key], Field(min_length=1, fail_fast=True)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Vector = Annotated[list[Number], Field(min_length=1, fail_fast=True)]
 Id = Annotated[str, Field(max_length=1000)] | int
 
 
@@ -32,14 +34,14 @@ class TextQuery(_Limited):
 class SparseQuery(_Limited):
     """Features by number, from 0, for a model that takes sparse vectors. Without values, each feature counts 1."""
 
-    indices: list[Annotated[int, Field(ge=0, le=2**31 - 1)]]
-    values: list[Number] | None = None
+    indices: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(fail_fast=True)]
+    values: Annotated[list[Number], Field(fail_fast=True)] | None = None
 
 
 class DenseQuery(_Limited):
     """A vector, for a model that takes dense vectors."""
 
-    vector: Annotated[list[Number], Field(min_length=1)]
+    vector: Vector
 
 
 _OBJECTS: tuple[tuple[str, str, type[BaseModel]], ...] = (
@@ -64,7 +66,7 @@ Query = Annotated[
     Annotated[str, Tag("text")]
     | Annotated[TextQuery, Tag("text object")]
     | Annotated[SparseQuery, Tag("sparse object")]
-    | Annotated[list[Number], Field(min_length=1), Tag("vector")]
+    | Annotated[Vector, Tag("vector")]
     | Annotated[DenseQuery, Tag("vector object")],
     Discriminator(
         _kind,
@@ -79,7 +81,7 @@ class PredictRequest(BaseModel):
 
     model_config = _STRICT
 
-    queries: Annotated[list[Query], Field(min_length=1)]
+    queries: Annotated[list[Query], Field(min_length=1, fail_fast=True)]
     k: Annotated[int, Field(ge=1)] = Field(5, description="How many classes to retrieve per query.")
     allowed: Keys | None = Field(None, description="The only classes to choose from.")
     forbidden: Keys | None = Field(None, description="Classes to leave out.")
@@ -90,6 +92,6 @@ class PredictRequest(BaseModel):
         None, description="Leaves out the least probable classes, so that this share of the rest is correct."
     )
     tail: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0, description="Favours rare classes: 0 is best for P@k, 1 for propensity-scored P@k."
+        0.0, description="Favours rare classes: 0 is best for P@k, higher values for propensity-scored P@k."
     )
     reasons: bool = Field(False, description="Adds why each class was chosen.")

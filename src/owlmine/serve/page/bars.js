@@ -30,7 +30,12 @@ export function barList(rows, { first = rows.length, tall = false } = {}) {
   if (!rest.length) return list;
   const more = h("button", { type: "button", class: "quiet" }, `Show ${count(rest.length)} more`);
   const last = h("li", { class: "more" }, more);
-  more.addEventListener("click", () => last.replaceWith(...rest));
+  more.addEventListener("click", () => {
+    last.replaceWith(...rest);
+    // The button is gone; the next Tab goes on from here.
+    rest[0].tabIndex = -1;
+    rest[0].focus();
+  });
   list.append(last);
   return list;
 }

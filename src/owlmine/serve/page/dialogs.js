@@ -39,7 +39,7 @@ export function showTrouble(error, retry) {
   const line = byId("trouble");
   fill(
     line,
-    h("span", {}, `${described(error.status)} The page tries again by itself.`),
+    h("span", {}, `${described(error.status)} The page retries automatically.`),
     h("button", { type: "button", onclick: retry }, "Try now"),
   );
   line.hidden = false;

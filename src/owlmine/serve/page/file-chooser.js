@@ -39,6 +39,17 @@ export class FileChooser {
     this.#remove();
   }
 
+  /**
+   * The control that had the focus is replaced: another one gets it.
+   *
+   * @param {() => void} replace
+   */
+  #keepFocus(replace) {
+    const had = this.#place.contains(document.activeElement);
+    replace();
+    if (had) this.#place.querySelector(/** @type {"input"} */ ("input, button, select"))?.focus();
+  }
+
   /** @param {string} [error] */
   #offer(error) {
     const input = h("input", {
@@ -65,7 +76,7 @@ export class FileChooser {
     try {
       this.rows = await readRows(file, this.#takes, first);
       this.#file = file;
-      this.#describe(this.rows);
+      this.#keepFocus(() => this.rows && this.#describe(this.rows));
       this.#onRows(this.rows);
     } catch (error) {
       if (!(error instanceof InputError)) throw error;
@@ -105,7 +116,7 @@ export class FileChooser {
     const had = this.rows !== null;
     this.rows = null;
     this.#file = null;
-    this.#offer(error);
+    this.#keepFocus(() => this.#offer(error));
     if (had) this.#onRows(null);
   }
 }
@@ -130,5 +141,5 @@ export function rowChooser(rows, onRow) {
       { type: "button", class: "icon", title, "aria-label": title, onclick: () => go(Number(input.value) + by) },
       sign,
     );
-  return h("span", { class: "rows" }, step(-1, "Row before", "‹"), input, step(1, "Next row", "›"));
+  return h("span", { class: "rows" }, step(-1, "Previous row", "‹"), input, step(1, "Next row", "›"));
 }

@@ -273,7 +273,7 @@ function tableRow({ line, prediction, error }, number) {
 
 /** @param {Prediction | undefined} prediction */
 function classes(prediction) {
-  if (!prediction?.known) return h("span", { class: "note" }, "nothing in it is known to the model");
+  if (!prediction?.known) return h("span", { class: "note" }, "the model knows none of its features");
   if (!prediction.classes.length) return h("span", { class: "note" }, "no class is that probable");
   return h("ul", { class: "chips" }, ...prediction.classes.map((answer) => h("li", {}, ...chip(answer))));
 }

@@ -172,6 +172,7 @@ class Page {
     const again = h("button", { type: "button", class: "primary", onclick: () => void this.#open() }, "Try again");
     fill(byId("loading"), h("span", { class: "error" }, visible(error.message)), " ", again);
     byId("loading").hidden = false;
+    for (const view of [...VIEWS, "settings", "answers", "table"]) byId(view).hidden = true;
     byId("main").removeAttribute("aria-busy");
   }
 }

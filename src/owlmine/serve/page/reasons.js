@@ -28,22 +28,35 @@ const FIRST_VOTERS = 5;
 export function classHead(found, answer, onClose) {
   const facts = [counted(found.examples, "training example", "training examples")];
   if (answer?.probability !== null && answer?.probability !== undefined) facts.unshift(percent(answer.probability));
-  return h(
-    "header",
-    { class: "class-head" },
-    h("h2", {}, h("bdi", {}, visible(found.name))),
-    h(
-      "button",
-      { type: "button", class: "icon close", title: "Close (Esc)", onclick: onClose },
-      h("span", { "aria-hidden": "true" }, "×"),
-      h("span", { class: "hidden" }, "Close reasons"),
-    ),
+  return panelHead(
+    found.name,
+    onClose,
     h(
       "p",
       { class: "note" },
       found.key !== found.name && h("bdi", { class: "key" }, visible(found.key)),
       facts.join(" · "),
     ),
+  );
+}
+
+/**
+ * @param {string} title
+ * @param {() => void} onClose
+ * @param {...Node} rest
+ */
+export function panelHead(title, onClose, ...rest) {
+  return h(
+    "header",
+    { class: "class-head" },
+    h("h2", {}, h("bdi", {}, visible(title))),
+    h(
+      "button",
+      { type: "button", class: "icon close", title: "Close (Esc)", onclick: onClose },
+      h("span", { "aria-hidden": "true" }, "×"),
+      h("span", { class: "hidden" }, "Close reasons"),
+    ),
+    ...rest,
   );
 }
 

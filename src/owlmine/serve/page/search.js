@@ -5,7 +5,7 @@ import { byId, fill, h } from "./dom.js";
 import { FileChooser, rowChooser } from "./file-chooser.js";
 import { holdFocus, roveFocus } from "./keyboard.js";
 import { Latest, pause } from "./latest.js";
-import { classHead, reasonsOf, similarClasses } from "./reasons.js";
+import { classHead, panelHead, reasonsOf, similarClasses } from "./reasons.js";
 import { ServiceError } from "./service.js";
 import { requested } from "./settings.js";
 import { count, counted, visible } from "./text.js";
@@ -237,8 +237,14 @@ export class SearchView {
       });
       if (found) this.#showPanel(found, answer);
     } catch (error) {
-      fill(this.#panel, h("p", { class: "message error" }, explained(error)));
+      const hadFocus = this.#panel.contains(document.activeElement);
+      fill(
+        this.#panel,
+        panelHead("Reasons", () => this.#close()),
+        h("p", { class: "message error", role: "alert" }, explained(error)),
+      );
       this.#openPanel();
+      if (hadFocus) this.#panel.querySelector("button")?.focus();
     }
   }
 

@@ -1,6 +1,7 @@
 /** Requests to the service. What passes on its own, such as a service that restarts, is waited for. */
 
 import { pause } from "./latest.js";
+import { Memory } from "./memory.js";
 
 /** @import { ClassInfo, ModelEntry, ModelInfo, Prediction, PredictRequest } from "./types.js" */
 
@@ -9,6 +10,7 @@ const PASSING = [UNREACHABLE, 429, 502, 503, 504];
 const FIRST_WAIT = 1;
 const LONGEST_WAIT = 15;
 const KEY = "owlmine.key";
+const MEMORY = new Memory("sessionStorage");
 
 /** An answer that is an error, or no answer. */
 export class ServiceError extends Error {
@@ -16,11 +18,13 @@ export class ServiceError extends Error {
    * @param {number} status  0: no answer
    * @param {string} message
    * @param {number} [wait]  the seconds after which the service asked to be tried again
+   * @param {boolean} [passes]  whether trying again may help
    */
-  constructor(status, message, wait) {
+  constructor(status, message, wait, passes = PASSING.includes(status)) {
     super(message);
     this.status = status;
     this.wait = wait;
+    this.passes = passes;
   }
 }
 
@@ -110,7 +114,7 @@ export class Service {
    */
   async #answer(url, options) {
     for (;;) {
-      const key = sessionStorage.getItem(KEY);
+      const key = MEMORY.get(KEY);
       try {
         const response = await request(url, options, key);
         this.#recover();
@@ -118,7 +122,7 @@ export class Service {
       } catch (error) {
         if (!(error instanceof ServiceError)) throw error;
         if (error.status === 401) await this.#newKey(error, key);
-        else if (PASSING.includes(error.status)) await this.#passed(error, options.signal);
+        else if (error.passes) await this.#passed(error, options.signal);
         else throw error;
       }
     }
@@ -131,10 +135,10 @@ export class Service {
    * @param {string | null} refused
    */
   async #newKey(error, refused) {
-    if (sessionStorage.getItem(KEY) !== refused) return;
+    if (MEMORY.get(KEY) !== refused) return;
     this.#question ??= this.#surroundings
       .askKey(refused === null ? "" : error.message)
-      .then((key) => sessionStorage.setItem(KEY, key))
+      .then((key) => MEMORY.set(KEY, key))
       .finally(() => (this.#question = null));
     await this.#question;
   }
@@ -210,13 +214,12 @@ async function request(url, options, key) {
     throw new ServiceError(UNREACHABLE, error instanceof Error ? error.message : String(error));
   }
   if (response.ok) return response;
-  throw new ServiceError(response.status, await message(response), retryAfter(response));
-}
-
-/** @param {Response} response */
-async function message(response) {
-  const body = await response.json().catch(() => null);
-  return body?.error?.message ?? `The service answered ${response.status} ${response.statusText}`;
+  const wait = retryAfter(response);
+  const own = (await response.json().catch(() => null))?.error?.message;
+  const message = own ?? `The service answered ${response.status} ${response.statusText}`;
+  // A service that could not answer in time says no time to try again: it would take as long.
+  const passes = PASSING.includes(response.status) && (wait !== undefined || own === undefined);
+  throw new ServiceError(response.status, message, wait, passes);
 }
 
 /** @param {Response} response */

@@ -67,7 +67,7 @@ function expectation(least, thresholds) {
   const reached = thresholds.filter(({ threshold }) => threshold <= least);
   if (!least || !reached.length) return "Classes below it are left out.";
   const { precision, kept } = reached.reduce((best, other) => (other.precision > best.precision ? other : best));
-  return `On held-out points, ${percent(precision)} of the answers from here on were right; ${percent(kept)} of all answers remain.`;
+  return `On held-out points, ${percent(precision)} of the answers above it were right; ${percent(kept)} of all answers remain.`;
 }
 
 /**
