@@ -1,10 +1,11 @@
-"""The service under load: throughput, times of single queries, start, reloads and memory.
+"""The service under load: throughput, times of single queries, start, reloads, kills, connections and memory.
 
     python benchmarks/serving.py PART MODEL QUERIES [--clients 64] [--seconds 60] [--reloads 100] [--minutes 10]
+                                 [--kills 20] [--connections 10000]
                                  [--tools pecos,omikuji --dataset NAME [--data-root FOLDER] [--work FOLDER]]
 
-PART: load, peers, reloads or memory. QUERIES: a file of queries that the model takes, such as test.jsonl. The service
-and the clients are processes of their own on this machine, and share its cores.
+PART: load, peers, reloads, kills, connections or memory. QUERIES: a file of queries that the model takes, such as
+test.jsonl. The service and the clients are processes of their own on this machine, and share its cores.
 
 load     the start, one client, and --clients clients for --seconds seconds: requests, errors, percentiles, the ratio
          of both throughputs.
@@ -12,6 +13,9 @@ peers    the same queries, one client and many, for ours and for other tools, ea
          uvicorn (serving_peer.py) in an environment of its own. The tools get the features of the queries, where ours
          gets texts; they answer one request after the other, as their interfaces do.
 reloads  the folder of the model is replaced --reloads times while clients ask: errors, and the slowest answers.
+kills    the service is killed --kills times while clients ask, and started again: no answer may be wrong.
+connections
+         --connections connections at once, each with half a request: what they get, and when others are answered.
 memory   resident memory under load for --minutes minutes.
 
 Figures go to benchmarks/results/serving.json, by part and model, with the machine and the commit.
@@ -20,21 +24,28 @@ Figures go to benchmarks/results/serving.json, by part and model, with the machi
 from __future__ import annotations
 
 import argparse
+import asyncio
 import itertools
 import json
 import os
+import random
+import resource
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from machine import RESULTS, machine, save_result
@@ -204,6 +215,91 @@ def _wait_for_reloads(port: int, count: int) -> int:
     raise OwlmineError(f"reload {count} has not happened")
 
 
+def kills_part(arguments: argparse.Namespace, bodies: Path) -> dict[str, Any]:
+    port, lines = free_port(), bodies.read_bytes().splitlines()[:50]
+    with running(ours(arguments.model), port, "/ready"):
+        expected = [_ask(port, line)[1] for line in lines]
+    counts, lock, stop = Counter[str](), threading.Lock(), threading.Event()
+
+    def client(seed: int) -> None:
+        for number in itertools.islice(itertools.cycle(range(len(lines))), seed, None):
+            if stop.is_set():
+                return
+            try:
+                status, answer = _ask(port, lines[number])
+            except (OSError, HTTPException):
+                what = "without an answer"
+                time.sleep(0.01)
+            else:
+                # 503: the model is still being loaded.
+                what = {200: "right" if answer == expected[number] else "wrong", 503: "not ready"}.get(status, "error")
+            with lock:
+                counts[what] += 1
+
+    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    chance = random.Random(0)
+    for _ in range(arguments.kills):
+        with running(ours(arguments.model), port, "/ready") as (process, _):
+            time.sleep(chance.uniform(0.2, 1.0))
+            process.kill()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    return {"kills": arguments.kills, "answers": dict(sorted(counts.items()))}
+
+
+def _ask(port: int, body: bytes) -> tuple[int, Any]:
+    """The status, and the predictions."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("POST", urlsplit(url_of(port)).path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        content = json.loads(answer.read())
+        return answer.status, content.get("predictions")
+    finally:
+        connection.close()
+
+
+def connections_part(arguments: argparse.Namespace, bodies: Path) -> dict[str, Any]:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    port, line = free_port(), bodies.read_bytes().splitlines()[0]
+    with running(ours(arguments.model), port, "/ready") as (process, _):
+        before = _ask(port, line)
+        began = time.perf_counter()
+        held = asyncio.run(_hold(port, arguments.connections))
+        ended = time.perf_counter()
+        while (after := _ask(port, line))[0] != 200 and time.perf_counter() - ended < 60:
+            time.sleep(0.05)
+        answered = time.perf_counter()
+    assert after == before, (after, before)
+    return {
+        "connections": arguments.connections,
+        "ended_by": held,
+        "seconds_until_all_ended": round(ended - began, 1),
+        "seconds_until_others_are_answered": round(answered - ended, 2),
+        "exit_status": process.returncode,
+    }
+
+
+async def _hold(port: int, count: int) -> dict[str, int]:
+    """Connections that send half a request and wait for their end: how many ended with which status."""
+
+    async def one() -> str:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST /v1/models/model/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            head = await reader.read(1 << 16)
+            writer.close()
+        except OSError as error:
+            return type(error).__name__
+        return head.split(b" ", 2)[1].decode() if head else "closed"
+
+    return dict(sorted(Counter(await asyncio.gather(*(one() for _ in range(count)))).items()))
+
+
 def memory_part(arguments: argparse.Namespace, bodies: Path) -> dict[str, Any]:
     port, samples = free_port(), []
     with running(ours(arguments.model), port, "/ready") as (process, _):
@@ -230,7 +326,14 @@ def _resident_mib(pid: int) -> float:
     raise RuntimeError("no VmRSS: this needs Linux")
 
 
-PARTS = {"load": load_part, "peers": peers_part, "reloads": reloads_part, "memory": memory_part}
+PARTS = {
+    "load": load_part,
+    "peers": peers_part,
+    "reloads": reloads_part,
+    "kills": kills_part,
+    "connections": connections_part,
+    "memory": memory_part,
+}
 
 
 def main() -> None:
@@ -241,6 +344,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--reloads", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--tools", default="pecos,omikuji", help="peers: tools, separated by commas")
     parser.add_argument("--dataset", choices=DATASETS, default="debian-depends", help="peers: what they learn from")
