@@ -136,9 +136,7 @@ def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggest
     """A place stays empty if its class is already listed, or is not to be chosen."""
     ids_NS = candidates.ids_NS
     suggested_Nn = _as_places(suggester.suggest(candidates.encoded, SUGGESTED))
-    unwanted_Nn = np.zeros(suggested_Nn.shape, np.bool_)
-    for place, column_N in enumerate(suggested_Nn.T):
-        unwanted_Nn[:, place] = (column_N[:, None] == ids_NS).any(axis=1)
+    unwanted_Nn = (suggested_Nn[:, :, None] == ids_NS[:, None, :]).any(axis=2)
     if only is not None:
         unwanted_Nn |= ~only.allows(suggested_Nn)
     suggested_Nn = np.where(unwanted_Nn, -1, suggested_Nn)
@@ -159,4 +157,6 @@ def _with_suggested(model: Retriever, candidates: Candidates, suggester: Suggest
 
 def _as_places(ids_Nn: Int64) -> Int64:
     """Pads with empty places to ``SUGGESTED``, the same number for every judge."""
-    return np.pad(ids_Nn, ((0, 0), (0, SUGGESTED - ids_Nn.shape[1])), constant_values=-1)
+    places_Nn = np.full((len(ids_Nn), SUGGESTED), -1, np.int64)
+    places_Nn[:, : ids_Nn.shape[1]] = ids_Nn
+    return places_Nn

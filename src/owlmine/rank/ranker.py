@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class Ranker:
             index=index,
         )
 
-    @property
+    @cached_property
     def suggesters(self) -> tuple[Suggests, ...]:
         """The judges that add classes to lists."""
         return tuple(judge for judge in self.judges.values() if isinstance(judge, Suggests))
