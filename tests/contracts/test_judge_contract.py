@@ -453,7 +453,7 @@ def test_effects_of_features_sum_to_the_score(name: str) -> None:
                 assert effects_SE.shape == (own.ids_NS.shape[1], len(own.sparse_queries.indices))
                 sums_S = effects_SE.sum(axis=1) + larger.biases(own.ids_NS[0])
                 # Sums of some dozen numbers.
-                np.testing.assert_allclose(sums_S, larger.scores(own)[0], rtol=0, atol=3e-6)
+                np.testing.assert_allclose(sums_S, larger.scores(own)[0], rtol=0, atol=1e-6)
 
 
 @every_judge

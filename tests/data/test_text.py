@@ -265,7 +265,8 @@ def test_places_of_words(texts: list[str], ngrams: int, hash_bits: int) -> None:
         places = list(vectoriser.places(text))
         features, counts = np.unique([feature for feature, *_ in places], return_counts=True)
         assert features.tolist() == row.indices.tolist()
-        assert counts.tolist() == row.values.tolist()  # type: ignore[union-attr]
+        assert row.values is not None
+        assert counts.tolist() == row.values.tolist()
         for feature, token, start, end in places:
             # What stands there is the token itself, but for what is between the words of several.
             assert tokens_of(text[start:end]) == token.split(" ")

@@ -64,7 +64,7 @@ def source(tmp_path: Path) -> Path:
     return write_jsonl(tmp_path / "queries.jsonl", ROWS)
 
 
-class Killed(RuntimeError):  # noqa: N818
+class KilledError(RuntimeError):
     """In the place of a signal."""
 
 
@@ -72,7 +72,7 @@ def killed_after(num_queries: int) -> Any:
     def progress(tally: Any, share: float) -> None:
         assert 0 <= share <= 1
         if tally.queries >= num_queries:
-            raise Killed
+            raise KilledError
 
     return progress
 
@@ -207,10 +207,10 @@ def test_resumed_from_every_form_of_input(tmp_path: Path) -> None:
         for form in ("jsonl", "parquet"):
             whole, out = tmp_path / f"whole{number}.{form}", tmp_path / f"out{number}.{form}"
             num_queries = into(whole, source, model=model, **options).queries
-            with pytest.raises(Killed):
+            with pytest.raises(KilledError):
                 into(out, source, model=model, at=30, **options)
             assert 0 < num_unfinished(out) < num_queries
-            with pytest.raises(Killed):
+            with pytest.raises(KilledError):
                 into(out, source, model=model, at=35, resume=True, **options)
             into(out, source, model=model, resume=True, **options)
             assert out.read_bytes() == whole.read_bytes()
@@ -219,12 +219,17 @@ def test_resumed_from_every_form_of_input(tmp_path: Path) -> None:
 
 def test_answered_queries_are_not_answered_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "answers.jsonl"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         into(out, source, at=36)
     answered = num_unfinished(out)
     seen: list[int] = []
     before = Predictor.answer
-    monkeypatch.setattr(Predictor, "answer", lambda *a, **o: seen.append(len(a[1])) or before(*a, **o))  # type: ignore[func-returns-value]
+
+    def answer(model: Predictor, features: Any, *arguments: Any, **options: Any) -> Any:
+        seen.append(len(features))
+        return before(model, features, *arguments, **options)
+
+    monkeypatch.setattr(Predictor, "answer", answer)
     into(out, source, resume=True)
     assert answered == 32
     assert sum(seen) == 60 - answered
@@ -232,7 +237,7 @@ def test_answered_queries_are_not_answered_again(source: Path, tmp_path: Path, m
 
 def test_a_resumed_command_must_be_the_same(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         into(out, source, at=40)
     part = {path.name: path.read_bytes() for path in part_folder_of(out).iterdir()}
     predictor = owlmine.load(calibrated_model())
@@ -274,7 +279,7 @@ def test_only_one_process_writes_a_file(source: Path, tmp_path: Path) -> None:
 
 def test_damaged_parts_are_refused(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         into(out, source, at=40)
     folder, copy = part_folder_of(out), tmp_path / "copy"
     shutil.copytree(folder, copy)
@@ -374,7 +379,7 @@ def test_standard_input_leaves_nothing_to_resume(tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     lines = b"".join(f"{row['text']}\n".encode() for row in ROWS)
     task = AnswerTask(calibrated_model(), io.BytesIO(lines), 3)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         answer_into_file(owlmine.load(calibrated_model()), task, out, form_of(None, out), progress=killed_after(40))
     assert list(tmp_path.iterdir()) == []
 
@@ -412,7 +417,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     with monkeypatch.context() as patch:
         patch.setattr(AnswerProgress, "__call__", lambda self, *given: killed_after(40)(*given))
         done = run("predict", calibrated_model(), source, "--out", out)
-    assert isinstance(done.exception, Killed)
+    assert isinstance(done.exception, KilledError)
     assert "32 queries have been answered; continue with --resume" in done.output
     done = run("predict", calibrated_model(), source, "--out", out, "--resume")
     assert done.exit_code == 0, done.exception

@@ -24,7 +24,7 @@ from owlmine.dense.encoder import query_batch
 from owlmine.dense.retriever import Retriever, join_models
 from owlmine.errors import DataError, OwlmineError
 from owlmine.index import ExactIndex, Filter
-from owlmine.rank import JUDGES, Judge, LinearJudge, Mix, NameJudge, NeighbourJudge, Ranker
+from owlmine.rank import JUDGES, Judge, LinearJudge, Mix, NameJudge, NeighbourJudge, Ranker, RarityJudge
 from owlmine.rank import explain as module
 from owlmine.rank.candidates import Encoded
 from owlmine.rank.explain import Reasons, explain, explain_query, left_out_effects
@@ -171,7 +171,8 @@ def test_the_parts_are_those_of_a_loop(form: str, num_added: int) -> None:
                 elif isinstance(judge, NeighbourJudge):
                     wanted[name] = weights[name] * sum(share for _, _, share in votes(judge, model, query, c))
                 else:
-                    wanted[name] = weights[name] * judge.offsets_K[c]  # type: ignore[attr-defined]
+                    assert isinstance(judge, RarityJudge)
+                    wanted[name] = weights[name] * judge.offsets_K[c]
             found = parts_of(one)
             assert set(found) == set(wanted)
             for name, value in wanted.items():
@@ -214,7 +215,7 @@ def test_voters_against_a_loop(form: str) -> None:
                     num_voters += len(found)
                     assert [voter.cosine for voter in found] == [cosine for _, cosine, _ in wanted]
                     # Shares are rounded to parts of 2^-40.
-                    np.testing.assert_allclose([v.share for v in found], [v for *_, v in wanted], rtol=0, atol=1e-11)
+                    np.testing.assert_allclose([v.share for v in found], [v for *_, v in wanted], rtol=0, atol=2**-40)
                     has_words = known is not model
                     assert [voter.row for voter in found] == [rows[p] if has_words else p for p, *_ in wanted]
                     ids = [f"id{p}" if p % 3 and has_words else None for p, *_ in wanted]
@@ -228,12 +229,15 @@ def test_the_effects_of_words_against_loops(form: str) -> None:
     """Exact where a judge is linear in the query; by the query without the word in the dense model."""
     model, seen = predictor_of(form, num_added=3), set()
     ranker, words = model.ranker, list(model.features.vocabulary or ())
-    linear_KF = dense_weights(ranker.judges["linear"].weights)  # type: ignore[attr-defined]
+    linear = ranker.judges["linear"]
+    assert isinstance(linear, LinearJudge)
+    linear_KF = dense_weights(linear.weights)
     names = ranker.judges.get("names")
-    names_KF = np.zeros_like(linear_KF) if names is None else dense_weights(names.weights)  # type: ignore[attr-defined]
+    names_KF = dense_weights(names.weights) if isinstance(names, NameJudge) else np.zeros_like(linear_KF)
     for number in range(NUM_QUERIES):
         query = row(form, 0, number)
-        values = dict(zip(query.indices.tolist(), query.values.tolist(), strict=True))  # type: ignore[union-attr]
+        assert query.values is not None
+        values = dict(zip(query.indices.tolist(), query.values.tolist(), strict=True))
         whole_K = dense_scores(model, query)
         doubt = min(max(1 - float(whole_K[:NUM_CLASSES].max()), 0), 1)
         for one in explain(model, query, len(model.classes)):
@@ -309,7 +313,10 @@ def test_a_long_query_leaves_out_only_its_largest_words(monkeypatch: pytest.Monk
     unknown = [effect for effect in explain(model, query, 1)[0].words if effect.effects["dense"] is None]
     assert unknown
     for effect in unknown:
-        assert effect.total == effect.effects["linear"] + effect.effects["name"]  # type: ignore[operator]
+        by_linear, by_name = effect.effects["linear"], effect.effects["name"]
+        assert by_linear is not None
+        assert by_name is not None
+        assert effect.total == by_linear + by_name
         assert effect.to_dict()["dense"] is None
 
 
@@ -489,6 +496,6 @@ def test_not_too_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_CLASSES", 4)
     model, query = predictor_of(), row("one encoder", 0, 2)
     assert len(explain_query(model, query, 4)) == 4
-    for asked in ({"k": 5}, {"k": 1, "classes": list(model.classes.keys)[:5]}):
+    for k, classes in ((5, None), (1, list(model.classes.keys)[:5])):
         with pytest.raises(DataError, match="found 5 classes; wanted at most 4 to explain"):
-            explain_query(model, query, **asked)  # type: ignore[arg-type]
+            explain_query(model, query, k, classes=classes)
